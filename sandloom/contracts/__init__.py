@@ -1,0 +1,1 @@
+"""What the parts promise each other: ports (protocols) and the wire models of REST and tasks."""

@@ -1,0 +1,1 @@
+"""Execs: commands from admission to their receipt, and their events."""

@@ -1,0 +1,1 @@
+"""Sandboxes: who owns which, since when, and what may happen to them next."""
