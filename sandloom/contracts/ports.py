@@ -22,7 +22,13 @@ class WorkerControl(Protocol):
     """Asks a worker to do something now, on its control lane."""
 
     def call(
-        self, queue: str, task: str, tenant_id: str, args: Mapping[str, Any], *, timeout_seconds: float,
+        self,
+        queue: str,
+        task: str,
+        tenant_id: str,
+        args: Mapping[str, Any],
+        *,
+        timeout_seconds: float,
         op_id: str | None = None,
     ) -> dict[str, Any]:
         """The worker's answer. Raises the worker's SandloomError, WorkerLost without an answer in time, Unavailable

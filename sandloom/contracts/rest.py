@@ -36,7 +36,9 @@ def _not_reserved(value: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_storable)]
-Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, min_length=3, max_length=128), AfterValidator(_not_reserved)]
+Name = Annotated[
+    str, StringConstraints(pattern=NAME_PATTERN, min_length=3, max_length=128), AfterValidator(_not_reserved)
+]
 ScopeId = Annotated[str, StringConstraints(min_length=1, max_length=191), AfterValidator(_storable)]
 ProfileId = Annotated[str, StringConstraints(min_length=1, max_length=64), AfterValidator(_storable)]
 Generation = Annotated[int, Field(ge=1, le=2**63 - 1, strict=True)]

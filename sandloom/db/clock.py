@@ -1,0 +1,32 @@
+"""The database's own clock as an SQL expression."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import GenericFunction
+
+
+class now_us(GenericFunction[int]):  # noqa: N801 - reads as the SQL function it is
+    """Microseconds since the epoch, UTC, when the statement runs."""
+
+    type = BigInteger()
+    inherit_cache = True
+    name = "now_us"
+
+
+@compiles(now_us, "postgresql")
+def _postgresql(element: now_us, compiler: Any, **kwargs: Any) -> str:
+    return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
+
+
+@compiles(now_us, "sqlite")
+def _sqlite(element: now_us, compiler: Any, **kwargs: Any) -> str:
+    return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) * 1000 AS INTEGER)"
+
+
+@compiles(now_us, "mysql", "mariadb")
+def _mysql(element: now_us, compiler: Any, **kwargs: Any) -> str:
+    return "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"

@@ -1,0 +1,239 @@
+"""Connections and transactions.
+
+``read`` gives a consistent connection, ``write`` one transaction that either happens whole or not at all. A deadlock or
+lost serialisation repeats the whole function, so it must not keep state outside. SQLite takes its writes one after
+another on one thread, which is faster than contending for its lock.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event, exc, make_url
+from sqlalchemy.pool import PoolProxiedConnection
+
+from sandloom.errors import Unavailable
+
+T = TypeVar("T")
+
+_ATTEMPTS = 8
+#: PostgreSQL SQLSTATEs: serialization_failure, deadlock_detected, lock_not_available.
+_RETRY_SQLSTATES = frozenset({"40001", "40P01", "55P03"})
+#: MariaDB: lock wait timeout, deadlock.
+_RETRY_MYSQL = frozenset({1205, 1213})
+
+
+class CommitUnknown(Unavailable):
+    """The connection broke while the transaction was being committed; read the rows to learn whether it happened."""
+
+    code = "SANDBOX_COMMIT_UNKNOWN"
+
+
+def _retryable(error: exc.DBAPIError) -> bool:
+    original: Any = error.orig
+    if getattr(original, "pgcode", None) in _RETRY_SQLSTATES:
+        return True
+    args = getattr(original, "args", ())
+    if args and args[0] in _RETRY_MYSQL:
+        return True
+    return "database is locked" in str(original)
+
+
+def _outage(error: exc.DBAPIError) -> bool:
+    if error.connection_invalidated or isinstance(error, (exc.OperationalError, exc.InterfaceError)):
+        return not _retryable(error)
+    return False
+
+
+class Database:
+    """One database for one process; thread-safe."""
+
+    def __init__(self, url: str, *, pool_size: int = 16, connect_timeout_seconds: int = 5) -> None:
+        parsed = make_url(url)
+        self.dialect = parsed.get_backend_name()
+        options: dict[str, Any] = {"pool_pre_ping": False, "isolation_level": "READ COMMITTED"}
+        if self.dialect == "sqlite":
+            options = {"connect_args": {"timeout": 15.0, "check_same_thread": False}}
+        elif self.dialect == "postgresql":
+            options |= {
+                "connect_args": _postgresql_arguments(connect_timeout_seconds),
+                "executemany_mode": "values_only",
+            }
+        else:
+            options |= {"connect_args": {"connect_timeout": connect_timeout_seconds}}
+        if self.dialect != "sqlite":
+            options |= {"pool_size": pool_size, "max_overflow": 0, "pool_timeout": 15}
+        self.engine: Engine = create_engine(parsed, hide_parameters=True, **options)
+        self._writer: _Writer | None = None
+        if self.dialect == "sqlite":
+            _prepare_sqlite(self.engine)
+            self._writer = _Writer(self.engine)
+
+    def read(self, function: Callable[[Connection], T]) -> T:
+        """Run ``function`` on a connection outside of any write transaction; repeated once on a stale connection."""
+        for attempt in (1, 2):
+            try:
+                with self.engine.connect() as connection:
+                    return function(connection)
+            except exc.DBAPIError as error:
+                if not _outage(error) and not _retryable(error):
+                    raise
+                if attempt == 2:
+                    raise Unavailable("The database does not answer; repeat the call.") from error
+            except exc.TimeoutError as error:
+                raise Unavailable("Every database connection is in use; repeat the call.") from error
+        raise AssertionError("unreachable")
+
+    def write(self, function: Callable[[Connection], T]) -> T:
+        """Run ``function`` in one transaction and commit it.
+
+        Deadlocks repeat it whole. A broken connection before COMMIT was sent repeats it once, since nothing happened;
+        after that ``CommitUnknown`` is raised. ``Unavailable``: nothing was done.
+        """
+        if self._writer is not None:
+            return self._writer.run(function)
+        return _transact(self.engine, function)
+
+    def dispose(self) -> None:
+        """Close every connection; the object is not used afterwards."""
+        if self._writer is not None:
+            self._writer.close()
+        self.engine.dispose()
+
+
+def _transact(engine: Engine, function: Callable[[Connection], T]) -> T:
+    reconnected = False
+    for attempt in range(1, _ATTEMPTS + 1):
+        committing = False
+        try:
+            with engine.connect() as connection:
+                try:
+                    result = function(connection)
+                    committing = True
+                    connection.commit()
+                    return result
+                except BaseException:
+                    if not connection.invalidated and not connection.closed:
+                        _roll_back(connection)
+                    raise
+        except exc.DBAPIError as error:
+            if _retryable(error) and attempt < _ATTEMPTS:
+                time.sleep(random.uniform(0, 0.002 * 2**attempt))  # noqa: S311 - backoff after a lock conflict
+                continue
+            if not _outage(error) and not _retryable(error):
+                raise
+            if committing and not _retryable(error):
+                raise CommitUnknown from error
+            if not reconnected and not _retryable(error):
+                reconnected = True
+                continue
+            raise Unavailable("The database does not answer; repeat the call.") from error
+        except exc.TimeoutError as error:
+            raise Unavailable("Every database connection is in use; repeat the call.") from error
+    raise AssertionError("unreachable")
+
+
+def _roll_back(connection: Connection) -> None:
+    try:
+        connection.rollback()
+    except exc.DBAPIError:
+        connection.invalidate()
+
+
+def _postgresql_arguments(connect_timeout_seconds: int) -> Mapping[str, Any]:
+    """A peer that vanished is noticed by the kernel, never waited for without bound."""
+    return {
+        "connect_timeout": connect_timeout_seconds,
+        "keepalives_idle": 5,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 15_000,
+        "application_name": "sandloom",
+        "options": "-c lock_timeout=10000 -c idle_in_transaction_session_timeout=60000",
+    }
+
+
+def _prepare_sqlite(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def _connect(raw: Any, record: object) -> None:
+        raw.isolation_level = None  # transactions begin where _Writer says so
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=15000", "foreign_keys=ON"):
+            raw.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "reset")
+    def _reset(raw: PoolProxiedConnection, record: object, state: object) -> None:
+        raw.rollback()
+
+
+_Job = tuple[Callable[[Connection], Any], "Future[Any]"]
+
+
+class _Writer:
+    """SQLite's one writer: a thread that runs transactions in order and commits all that wait together."""
+
+    _TOGETHER = 32
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._loop, name="sqlite-writer", daemon=True)
+        self._thread.start()
+
+    def run(self, function: Callable[[Connection], T]) -> T:
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a transaction must not open another one")
+        future: Future[T] = Future()
+        self._jobs.put((function, future))
+        return future.result()
+
+    def close(self) -> None:
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _loop(self) -> None:
+        while True:
+            first = self._jobs.get()
+            if first is None:
+                return
+            batch, stop = [first], False
+            while len(batch) < self._TOGETHER and not self._jobs.empty():
+                job = self._jobs.get()
+                if job is None:
+                    stop = True
+                    break
+                batch.append(job)
+            self._commit(batch)
+            if stop:
+                return
+
+    def _commit(self, batch: list[_Job]) -> None:
+        """Each job in a savepoint of its own: one that fails takes nothing with it. Answers leave after the commit."""
+        answers: list[tuple[Future[Any], Any, BaseException | None]] = []
+        try:
+            with self._engine.connect() as connection:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                for function, future in batch:
+                    connection.exec_driver_sql("SAVEPOINT job")
+                    try:
+                        answers.append((future, function(connection), None))
+                        connection.exec_driver_sql("RELEASE job")
+                    except BaseException as error:
+                        connection.exec_driver_sql("ROLLBACK TO job")
+                        connection.exec_driver_sql("RELEASE job")
+                        answers.append((future, None, error))
+                connection.exec_driver_sql("COMMIT")
+        except BaseException as error:
+            failure = Unavailable("The database cannot be written; repeat the call.")
+            failure.__cause__ = error
+            answers = [(future, None, failure) for _, future in batch]
+        for future, result, error in answers:
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)

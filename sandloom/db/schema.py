@@ -1,0 +1,83 @@
+"""The schema in the database against the one in the code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import inspect
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.engine import Dialect
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from sandloom.db.engine import Database
+from sandloom.db.tables import metadata
+from sandloom.errors import SchemaBehind
+
+_DIALECTS: dict[str, type[Dialect]] = {
+    "postgresql": postgresql.dialect,
+    "sqlite": sqlite.dialect,
+    "mariadb": mysql.dialect,
+    "mysql": mysql.dialect,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDifference:
+    """``missing`` stops a start, ``extra`` is only worth a warning (a rollback looks like that)."""
+
+    missing: tuple[str, ...]
+    extra: tuple[str, ...]
+
+
+def compare_schema(db: Database) -> SchemaDifference:
+    """Tables and columns, named ``table`` or ``table.column``, that only one side has."""
+    inspector = inspect(db.engine)
+    present = set(inspector.get_table_names())
+    missing: list[str] = []
+    extra: list[str] = []
+    for table in metadata.sorted_tables:
+        if table.name not in present:
+            missing.append(table.name)
+            continue
+        there = {column["name"] for column in inspector.get_columns(table.name)}
+        expected = {column.name for column in table.columns}
+        missing += [f"{table.name}.{name}" for name in sorted(expected - there)]
+        extra += [f"{table.name}.{name}" for name in sorted(there - expected)]
+    return SchemaDifference(tuple(missing), tuple(extra))
+
+
+def check_schema(db: Database) -> tuple[str, ...]:
+    """Raises SchemaBehind naming what is missing; returns what the database has beyond the code."""
+    difference = compare_schema(db)
+    if difference.missing:
+        raise SchemaBehind(f"The database lacks {', '.join(difference.missing)}; run 'sandloom db upgrade'.")
+    return difference.extra
+
+
+def upgrade(db: Database) -> None:
+    """Bring the schema to this release by its migrations (needs a checkout or the image)."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    scripts = Path(__file__).resolve().parents[2] / "migrations"
+    if not scripts.is_dir():
+        raise SchemaBehind(
+            "Migrations are not part of the wheel; run 'sandloom db upgrade' from a checkout or the image."
+        )
+    config.set_main_option("script_location", str(scripts))
+    with db.engine.connect() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def ddl(dialect: str) -> str:
+    """The CREATE statements of the current schema for a managed database (``postgresql``, ``mariadb``, ``sqlite``)."""
+    chosen = _DIALECTS[dialect]()
+    statements: list[str] = []
+    for table in metadata.sorted_tables:
+        statements.append(str(CreateTable(table).compile(dialect=chosen)).strip() + ";")
+        indexes = sorted(table.indexes, key=lambda index: str(index.name))
+        statements += [str(CreateIndex(index).compile(dialect=chosen)).strip() + ";" for index in indexes]
+    return "\n\n".join(statements) + "\n"

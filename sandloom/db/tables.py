@@ -1,0 +1,200 @@
+"""The tables. Times are microseconds since the epoch (UTC) by the database's clock; ids compare byte by byte.
+
+``sandboxes`` before ``execs``: every transaction that writes both locks them in this order.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger, Boolean, Column, ForeignKey, Index, Integer, LargeBinary, MetaData, PrimaryKeyConstraint, String, Table,
+    Text, UniqueConstraint,
+)  # fmt: skip
+from sqlalchemy.dialects import mysql
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+    }
+)
+
+Bytes = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+Document = Text().with_variant(mysql.LONGTEXT(collation="utf8mb4_bin"), "mysql", "mariadb")
+
+
+def _name(length: int = 128) -> String:
+    binary = mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin")
+    return String(length).with_variant(binary, "mysql", "mariadb")
+
+
+def _us(name: str, nullable: bool = True) -> Column[int]:
+    return Column(name, BigInteger, nullable=nullable)
+
+
+#: One row per worker id, for ever: ``epoch`` only grows. ``reserved`` is the number of sandboxes that hold a slot and
+#: changes in the transaction that changes their status. ``renewals`` is what lease watchers observe.
+workers = Table(
+    "workers",
+    metadata,
+    Column("worker_id", _name(), primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("status", _name(16), nullable=False),
+    Column("queue", _name(191), nullable=False),
+    Column("data_endpoint", _name(255), nullable=False),
+    Column("public_key", _name(255), nullable=False),
+    Column("profile_id", _name(64), nullable=False),
+    Column("declared_hash", _name(64), nullable=False),
+    Column("effective_hash", _name(64), nullable=False),
+    Column("isolation_rank", Integer, nullable=False),
+    Column("storage_mode", _name(16), nullable=False),
+    Column("root_id", _name(64), nullable=False),
+    Column("uid_start", Integer, nullable=False),
+    Column("uid_end", Integer, nullable=False),
+    Column("next_uid", Integer, nullable=False),
+    Column("capacity", Integer, nullable=False),
+    Column("exec_slots", Integer, nullable=False),
+    Column("reserved", Integer, nullable=False),
+    Column("renewals", BigInteger, nullable=False),
+    _us("lease_expires_us", nullable=False),
+    _us("registered_us", nullable=False),
+    Column("node", Document, nullable=False),
+    Column("load", Document, nullable=False),
+)
+
+#: ``held_uid`` is ``sandbox_uid`` from resolve until the UID is clean again; then NULL, which frees it.
+sandboxes = Table(
+    "sandboxes",
+    metadata,
+    Column("tenant_id", _name(64), nullable=False),
+    Column("sandbox_id", _name(), nullable=False),
+    Column("workspace_scope_id", _name(191), nullable=False),
+    Column("profile_id", _name(64), nullable=False),
+    Column("profile_hash", _name(64), nullable=False),
+    Column("status", _name(16), nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("worker_id", _name(), ForeignKey("workers.worker_id"), nullable=False),
+    Column("worker_epoch", BigInteger, nullable=False),
+    Column("root_id", _name(64), nullable=False),
+    Column("storage_mode", _name(16), nullable=False),
+    Column("sandbox_uid", Integer, nullable=False),
+    Column("held_uid", Integer),
+    Column("workspace", _name(16), nullable=False),
+    Column("active_execs", Integer, nullable=False),
+    Column("exclusive_exec_id", _name()),
+    Column("lifecycle_count", Integer, nullable=False),
+    Column("total_lifetime_ms", BigInteger, nullable=False),
+    _us("created_us", nullable=False),
+    _us("assigned_us", nullable=False),
+    _us("ready_us"),
+    _us("last_active_us", nullable=False),
+    _us("status_us", nullable=False),
+    PrimaryKeyConstraint("tenant_id", "sandbox_id"),
+    UniqueConstraint("root_id", "held_uid"),
+    Index("ix_sandboxes_worker", "worker_id", "status"),
+    Index("ix_sandboxes_idle", "status", "last_active_us"),
+)
+
+#: One row per generation that was assigned: the audit of a sandbox.
+sandbox_history = Table(
+    "sandbox_history",
+    metadata,
+    Column("tenant_id", _name(64), nullable=False),
+    Column("sandbox_id", _name(), nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("worker_id", _name(), nullable=False),
+    _us("started_us", nullable=False),
+    Column("created_by", _name(128), nullable=False),
+    _us("ready_us"),
+    _us("released_us"),
+    Column("release_reason", _name(64)),
+    Column("released_by", _name(128)),
+    PrimaryKeyConstraint("tenant_id", "sandbox_id", "generation"),
+    Index("ix_sandbox_history_started", "started_us"),
+)
+
+#: The exec row is the outbox. ``active_scope`` and ``open_worker_id`` are set while the exec is not terminal and NULL
+#: afterwards, so that the unique key holds for running scopes only and the index stays as small as the queue.
+execs = Table(
+    "execs",
+    metadata,
+    Column("tenant_id", _name(64), nullable=False),
+    Column("sandbox_id", _name(), nullable=False),
+    Column("exec_id", _name(), nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("worker_id", _name(), nullable=False),
+    Column("worker_epoch", BigInteger, nullable=False),
+    Column("status", _name(16), nullable=False),
+    Column("exec_scope", _name()),
+    Column("active_scope", _name(129)),
+    Column("open_worker_id", _name()),
+    Column("request_hash", _name(64), nullable=False),
+    Column("request", Document, nullable=False),
+    Column("stdin", Bytes),
+    Column("timeout_seconds", Integer, nullable=False),
+    Column("exit_code", Integer),
+    Column("signal", Integer),
+    Column("reason", _name(32)),
+    Column("detail", Document),
+    Column("error", _name(64)),
+    Column("truncated", Boolean, nullable=False),
+    Column("usage", Document),
+    Column("duration_ms", BigInteger),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("task_id", _name(64)),
+    Column("rings", Integer, nullable=False),
+    _us("ring_us", nullable=False),
+    _us("queued_us", nullable=False),
+    _us("started_us"),
+    _us("finished_us"),
+    _us("cancel_us"),
+    PrimaryKeyConstraint("tenant_id", "sandbox_id", "exec_id"),
+    UniqueConstraint("tenant_id", "sandbox_id", "active_scope"),
+    Index("ix_execs_open", "open_worker_id", "status", "queued_us"),
+    Index("ix_execs_recent", "tenant_id", "sandbox_id", "queued_us"),
+    Index("ix_execs_finished", "finished_us"),
+)
+
+#: The trace: ``seq`` from 1, dense per exec. ``data`` is at most 64 KiB: raw bytes of output, or JSON.
+exec_events = Table(
+    "exec_events",
+    metadata,
+    Column("tenant_id", _name(64), nullable=False),
+    Column("sandbox_id", _name(), nullable=False),
+    Column("exec_id", _name(), nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("kind", _name(32), nullable=False),
+    Column("data", Bytes, nullable=False),
+    _us("at_us", nullable=False),
+    PrimaryKeyConstraint("tenant_id", "sandbox_id", "exec_id", "seq"),
+)
+
+#: One row per exec that ended, written by the transaction that ended it.
+usage_records = Table(
+    "usage_records",
+    metadata,
+    Column("tenant_id", _name(64), nullable=False),
+    Column("sandbox_id", _name(), nullable=False),
+    Column("exec_id", _name(), nullable=False),
+    Column("workspace_scope_id", _name(191), nullable=False),
+    Column("labels", Document, nullable=False),
+    Column("cpu_ms", BigInteger, nullable=False),
+    Column("wall_ms", BigInteger, nullable=False),
+    Column("max_rss_bytes", BigInteger, nullable=False),
+    Column("io_bytes", BigInteger, nullable=False),
+    _us("finished_us", nullable=False),
+    PrimaryKeyConstraint("tenant_id", "sandbox_id", "exec_id"),
+    Index("ix_usage_records_finished", "tenant_id", "finished_us"),
+)
+
+#: File calls that change something, so that a repeated message does nothing.
+operations = Table(
+    "operations",
+    metadata,
+    Column("tenant_id", _name(64), nullable=False),
+    Column("op_id", _name(64), nullable=False),
+    _us("seen_us", nullable=False),
+    PrimaryKeyConstraint("tenant_id", "op_id"),
+    Index("ix_operations_seen", "seen_us"),
+)
