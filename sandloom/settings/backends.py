@@ -1,0 +1,69 @@
+"""Database, broker, bus, registry and object store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, SecretStr
+
+from sandloom.settings.fields import GIB, Group, setting
+from sandloom.settings.urls import sync_database_url
+
+
+class Backends(Group):
+    database_url: Annotated[str, AfterValidator(sync_database_url)] = setting(
+        "sqlite:////var/lib/sandloom/sandloom.db",
+        "SQLAlchemy URL; the async drivers `+asyncpg`, `+aiosqlite`, `+aiomysql` are mapped to the sync ones.",
+        shown="SQLite file `sandloom.db` in DATA_DIR",
+    )
+    database_auto_ddl: bool = setting(
+        True,
+        "Bring the schema up to date at start. False: refuse with exit code 3 when something lacks.",
+        shown="true for SQLite, else false",
+    )
+    database_pool_size: int = setting(16, "Connections one process keeps at most.", ge=2, le=500)
+    broker_url: str = setting(
+        "memory://",
+        "Celery broker: `redis://` or `amqp://`; `memory://` is the embedded mode's.",
+        pattern=r"^(memory|sandloom-memory|redis|rediss|sentinel|amqp|amqps|pyamqp)://",
+    )
+    broker_namespace: str = setting(
+        "sandloom", "Prefix of this deployment's bus channels.", pattern=r"^[A-Za-z0-9_.-]{1,64}$"
+    )
+    bus_url: str = setting(
+        "memory://",
+        "Where wake-ups and replies travel: `redis://`, or `memory://` in the embedded mode.",
+        shown="BROKER_URL when that is Redis, else `memory://`",
+        pattern=r"^(memory|redis|rediss)://",
+    )
+    result_backend: str | None = setting(
+        None,
+        "Celery result backend for direct clients.",
+        shown="BROKER_URL when that is Redis, else none",
+    )
+    registry_backend: Literal["memory", "redis"] = setting("memory", "Kept for compatibility: the database decides.")
+    registry_namespace: str = setting("agent-sandbox", "Kept for compatibility.", min_length=1, max_length=64)
+    redis_url: str = setting("redis://127.0.0.1:6379/0", "Kept for compatibility: used by the registry only.")
+
+
+class Objects(Group):
+    object_store_backend: str = setting(
+        "auto", "`auto` (S3 when a bucket is named), `s3`, `disabled`, or an entry point.", min_length=1
+    )
+    blobstore_endpoint: str | None = setting(None, "S3 endpoint. BLOBSTORE_* are also read without the prefix.")
+    blobstore_bucket: str | None = setting(None, "S3 bucket, made when missing.")
+    blobstore_base_prefix: str = setting("agent-sandbox/", "Prefix of every object.")
+    blobstore_region: str = setting("us-east-1", "S3 region.")
+    blobstore_access_key: SecretStr = setting(SecretStr(""), "S3 access key; empty: the boto3 chain.")
+    blobstore_secret_key: SecretStr = setting(SecretStr(""), "S3 secret key.")
+
+
+class Templates(Group):
+    template_root: Path | None = setting(None, "Unpacked templates.", shown="beside the workspace root")
+    template_cache_max_bytes: int | None = setting(None, "Bound of the unpacked templates.", ge=0)
+    template_max_extract_bytes: int = setting(8 * GIB, "Largest unpacked template.", ge=1)
+    template_max_archive_bytes: int = setting(4 * GIB, "Largest template archive.", ge=1)
+    template_snapshot_max_entries: int = setting(200000, "Most entries of a template.", ge=1)
+    template_snapshot_max_depth: int = setting(128, "Deepest directory of a template.", ge=1)
+    template_snapshot_timeout_seconds: int = setting(600, "Longest time for building a template.", ge=1)
