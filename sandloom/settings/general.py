@@ -31,7 +31,7 @@ class General(Group):
 
 class Api(Group):
     host: str = setting(
-        "0.0.0.0",  # noqa: S104 - the documented default of a server; `up` and `demo` bind loopback
+        "0.0.0.0",
         "Address the API binds; `up` and `demo` bind 127.0.0.1 unless it is set.",
         min_length=1,
     )

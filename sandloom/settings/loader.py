@@ -9,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from dotenv import dotenv_values
 from pydantic import SecretStr, ValidationError
 
 from sandloom.errors import SettingsInvalid
@@ -43,7 +42,7 @@ def load(environ: Mapping[str, str], *, dotenv: Path | None, options: Mapping[st
             given[name] = value
             origins[name] = "option"
     unknown = _unknown_names([*fallback, *environ])
-    return _build(given | dict(values), origins, unknown)
+    return _build(given, origins, unknown)
 
 
 def rebuild(settings: Settings, values: Mapping[str, Any], origin: Origin) -> Settings:
@@ -112,6 +111,8 @@ def _derive(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def _read_dotenv(path: Path | None) -> dict[str, str]:
     if path is None or not path.is_file():
         return {}
+    from dotenv import dotenv_values  # part of the server's dependencies, not of the bare wheel's
+
     return {name: value for name, value in dotenv_values(path, interpolate=False).items() if value is not None}
 
 

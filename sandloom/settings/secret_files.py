@@ -13,8 +13,8 @@ from pydantic import SecretStr
 from sandloom.errors import SettingsInvalid
 from sandloom.settings.model import Settings
 
-TOKEN_FILE = "token"  # noqa: S105 - a file name
-SECRET_KEY_FILE = "secret_key"  # noqa: S105 - a file name
+TOKEN_FILE = "token"
+SECRET_KEY_FILE = "secret_key"
 _MAX_BYTES = 4096
 
 
