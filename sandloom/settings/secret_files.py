@@ -45,7 +45,8 @@ def read_token(data_dir: Path) -> str | None:
 def read_or_make(path: Path) -> str:
     """The text of the secret file, made with 0600 when it is not there; two processes at once agree on one text."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Sandbox accounts pass through to their workspaces below it; they may not list it.
+        path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             _make(path)
         return _read(path)

@@ -1,0 +1,73 @@
+"""structlog for our lines and for those of libraries, all on standard error."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+import structlog
+
+from sandloom.telemetry.redaction import redact_event
+from sandloom.telemetry.requests import current_request_id
+
+#: Libraries whose lines below WARNING say nothing to an operator.
+_QUIET = ("amqp", "botocore", "httpcore", "httpx", "kombu", "urllib3")
+
+
+def configure(level: str = "info", fmt: str = "auto") -> None:
+    """``level``: debug, info, warning or error. ``fmt``: json, console, or auto (console on a terminal)."""
+    console = fmt == "console" or (fmt == "auto" and sys.stderr.isatty())
+    # Rendering an exception as text comes before the redaction, which then sees its words too.
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        _add_request_id,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,
+        redact_event,
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    renderer: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if console else _json()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+
+def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+    """A logger: ``log.info("event", key=value)``."""
+    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+    return logger
+
+
+def _json() -> structlog.processors.JSONRenderer:
+    return structlog.processors.JSONRenderer(default=str)
+
+
+def _add_request_id(_logger: object, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    request = current_request_id()
+    if request is not None:
+        event.setdefault("request_id", request)
+    return event
