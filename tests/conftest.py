@@ -1,0 +1,171 @@
+"""Fixtures that every test may ask for; what they start is real, private, and gone afterwards."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from tests.services.account import passable_directory, remove_tree
+from tests.services.bubblewrap import why_bwrap_fails
+from tests.services.need import missing
+from tests.services.postgres import PostgresServer, migrate
+from tests.services.process import stop_everything
+from tests.services.redis import RedisServer
+
+if TYPE_CHECKING:
+    from sandloom.db import Database
+
+SERVER_FIXTURES = {"postgres", "redis_server", "redis_url", "private_postgres", "private_redis", "postgres_url"}
+Server = TypeVar("Server", PostgresServer, RedisServer)
+_numbers = itertools.count(1)
+_started: list[PostgresServer | RedisServer] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A terminated run unwinds its fixtures like an interrupted one.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.server)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("root") and os.geteuid() != 0:
+        pytest.skip("needs root")
+    if item.get_closest_marker("bwrap") and (reason := why_bwrap_fails()):
+        missing(f"usable bubblewrap ({reason})")
+    # A test of failures may have left a shared server down.
+    for server in _started:
+        server.start()
+
+
+def pytest_unconfigure() -> None:
+    stop_everything()
+
+
+@pytest.fixture(scope="session")
+def services_directory() -> Iterator[Path]:
+    path = passable_directory("sandloom-services")
+    yield path
+    remove_tree(path)
+
+
+@pytest.fixture(scope="session")
+def postgres(services_directory: Path) -> Iterator[PostgresServer]:
+    """The run's PostgreSQL server; ``postgres.new_database()`` gives the URL of a database with the schema."""
+    server = PostgresServer(services_directory / "postgres")
+    yield from _running(server)
+
+
+@pytest.fixture(scope="session")
+def redis_server(services_directory: Path) -> Iterator[RedisServer]:
+    """The run's Redis server; a test that breaks it wants ``private_redis``."""
+    server = RedisServer(services_directory / "redis")
+    yield from _running(server)
+
+
+@pytest.fixture
+def private_postgres(services_directory: Path) -> Iterator[PostgresServer]:
+    """A PostgreSQL server of this test alone, to be stopped and killed."""
+    directory = services_directory / f"postgres-{next(_numbers)}"
+    server = PostgresServer(directory)
+    server.start()
+    yield server
+    server.stop()
+    remove_tree(directory)
+
+
+@pytest.fixture
+def private_redis(services_directory: Path) -> Iterator[RedisServer]:
+    """A Redis server of this test alone, to be stopped, killed and emptied."""
+    directory = services_directory / f"redis-{next(_numbers)}"
+    server = RedisServer(directory)
+    server.start()
+    yield server
+    server.stop()
+    remove_tree(directory)
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    """An empty Redis database. Pub/sub crosses databases, so names of channels still need a namespace."""
+    return redis_server.new_url()
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """A PostgreSQL database with the current schema."""
+    url = postgres.new_database()
+    yield url
+    postgres.drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def _sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sqlite") / "template.db"
+    migrate(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def sqlite_url(_sqlite_template: Path, tmp_path: Path) -> str:
+    """A SQLite file with the current schema."""
+    path = tmp_path / "sandloom.db"
+    shutil.copyfile(_sqlite_template, path)
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """A database with the current schema, once on SQLite and once on PostgreSQL."""
+    name = "sqlite_url" if request.param == "sqlite" else "postgres_url"
+    url: str = request.getfixturevalue(name)
+    return url
+
+
+@pytest.fixture
+def db(database_url: str) -> Iterator[Database]:
+    """An open database of each kind."""
+    from sandloom.db import open_database
+
+    database = open_database(database_url)
+    yield database
+    database.dispose()
+
+
+@pytest.fixture
+def new_data_dir() -> Iterator[Callable[[], Path]]:
+    """Makes directories that a sandbox's uid may traverse; all are removed afterwards."""
+    made: list[Path] = []
+
+    def make() -> Path:
+        made.append(passable_directory("sandloom-test"))
+        return made[-1]
+
+    yield make
+    for path in made:
+        remove_tree(path)
+
+
+@pytest.fixture
+def data_dir(new_data_dir: Callable[[], Path]) -> Path:
+    """One directory that a sandbox's uid may traverse."""
+    return new_data_dir()
+
+
+def _running(server: Server) -> Iterator[Server]:
+    server.start()
+    _started.append(server)
+    yield server
+    _started.remove(server)
+    server.stop()
