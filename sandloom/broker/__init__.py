@@ -1,0 +1,1 @@
+"""Messages to workers: signed envelopes, queues, publishing, replies. Submodules are imported by name."""
