@@ -1,0 +1,94 @@
+"""The way in: a connection to one service."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from sandloom.contracts.rest import RouteAnswer
+from sandloom.ids import new_id
+from sandloom.sdk.sandbox import Sandbox
+from sandloom.sdk.transport import Transport
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+
+class Client:
+    """Thread-safe; holds a pool of connections until ``close``.
+
+    >>> with Client("http://127.0.0.1:8080", token) as c:
+    ...     with c.sandbox("my-agent", scope="team/a") as box:
+    ...         print(box.run(["uname", "-s"]).stdout)
+    """
+
+    def __init__(
+        self, base_url: str = DEFAULT_URL, token: str = "", *, tenant: str | None = None, timeout_seconds: float = 60.0
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self._transport = Transport(self.base_url, token, tenant=tenant, timeout_seconds=timeout_seconds)
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Client:
+        """Reads SANDBOX_BASE_URL, SANDBOX_API_KEY or SANDBOX_INTERNAL_TOKEN, and SANDBOX_TENANT."""
+        source = os.environ if environ is None else environ
+        token = source.get("SANDBOX_API_KEY") or source.get("SANDBOX_INTERNAL_TOKEN") or ""
+        return cls(source.get("SANDBOX_BASE_URL") or DEFAULT_URL, token, tenant=source.get("SANDBOX_TENANT") or None)
+
+    def sandbox(
+        self,
+        sandbox_id: str | None = None,
+        *,
+        scope: str = "default",
+        profile: str = "coding-default",
+        keep: bool = False,
+    ) -> Sandbox:
+        """Find or make a sandbox and have its workspace made ready.
+
+        ``scope`` is the workspace_scope_id: the same id with another one is refused (ScopeMismatch). Without an id a
+        new one is chosen. ``keep`` leaves the sandbox in place at the end of a ``with`` block.
+        """
+        body = {"sandbox_id": sandbox_id or f"sbx-{new_id()}", "workspace_scope_id": scope, "profile": profile}
+        answer = self._transport.call("POST", "/sandboxes/resolve", json=body, safe=True)
+        box = Sandbox(self._transport, RouteAnswer.model_validate(answer.json()), keep=keep)
+        box.connect()
+        return box
+
+    def attach(self, sandbox_id: str) -> Sandbox:
+        """A sandbox that exists, as it is; nothing is resolved, and nothing released at the end of a block."""
+        answer = self._transport.call("GET", f"/sandboxes/{sandbox_id}", safe=True)
+        return Sandbox(self._transport, RouteAnswer.model_validate(answer.json()), keep=True)
+
+    def sandboxes(
+        self,
+        *,
+        status: str | None = None,
+        scope: str | None = None,
+        search: str | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[RouteAnswer]:
+        """The tenant's sandboxes, one page of them."""
+        params = {"status": status, "workspace_scope_id": scope, "search": search, "limit": limit, "offset": offset}
+        answer = self._transport.call("GET", "/sandboxes", params=params, safe=True)
+        return [RouteAnswer.model_validate(item) for item in answer.json()["sandboxes"]]
+
+    def health(self) -> dict[str, Any]:
+        """What ``/healthz`` says."""
+        health: dict[str, Any] = self._transport.call("GET", "/healthz", safe=True).json()
+        return health
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self.base_url!r})"

@@ -1,0 +1,223 @@
+"""One sandbox: run, start, stream, files, release."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from sandloom.contracts.rest import RouteAnswer
+from sandloom.errors import SandloomError, StaleGeneration, StaleRoute
+from sandloom.ids import new_id
+from sandloom.sdk.events import Event
+from sandloom.sdk.files import Files
+from sandloom.sdk.process import Process
+from sandloom.sdk.results import Result
+from sandloom.sdk.transport import Transport
+
+#: A foreground answer is awaited this long per call; then the client polls.
+_FOREGROUND_SECONDS = 25
+
+Command = str | Sequence[str]
+Sink = Callable[[str], None]
+
+
+class Sandbox:
+    """Made by ``Client.sandbox``. As a context manager it releases the sandbox at the end unless ``keep``."""
+
+    def __init__(self, transport: Transport, route: RouteAnswer, *, keep: bool) -> None:
+        self._transport = transport
+        self.route = route
+        self.keep = keep
+        self.files = Files(self, transport)
+
+    @property
+    def id(self) -> str:
+        return self.route.sandbox_id
+
+    @property
+    def generation(self) -> int:
+        """The fencing token that every call carries."""
+        return self.route.generation
+
+    @property
+    def path(self) -> str:
+        return f"/sandboxes/{self.id}"
+
+    def run(
+        self,
+        command: Command,
+        *,
+        timeout: int | None = None,
+        cwd: str = "/workspace",
+        env: Mapping[str, str] | None = None,
+        scope: str | None = None,
+        stdin: str | bytes | None = None,
+        labels: Mapping[str, str] | None = None,
+        exec_id: str | None = None,
+        on_stdout: Sink | None = None,
+        on_stderr: Sink | None = None,
+    ) -> Result:
+        """Run a command to its end; a text goes to ``sh -c``. A non-zero exit code is a result, not an exception.
+
+        ``timeout`` is in seconds, the deployment's default unless given. With ``on_stdout`` or ``on_stderr`` output is
+        handed over as it appears. ``exec_id`` makes the call idempotent over several clients.
+        """
+        body = _body(command, exec_id, timeout, cwd, env, scope, stdin, labels)
+        if on_stdout is not None or on_stderr is not None:
+            process = self._start(body)
+            for event in process.events():
+                sink = {"stdout": on_stdout, "stderr": on_stderr}.get(event.kind)
+                if sink is not None:
+                    sink(event.text)
+            return process.wait()
+        answer = self.fenced(
+            "POST",
+            "/exec",
+            json=body,
+            headers={"Prefer": f"wait={_FOREGROUND_SECONDS}"},
+            wait_seconds=_FOREGROUND_SECONDS,
+            safe=True,
+        )
+        result = Result.model_validate(answer.json())
+        return result if result.finished else self.process(result.exec_id).wait()
+
+    def start(
+        self,
+        command: Command,
+        *,
+        timeout: int | None = None,
+        cwd: str = "/workspace",
+        env: Mapping[str, str] | None = None,
+        scope: str | None = None,
+        stdin: str | bytes | None = None,
+        labels: Mapping[str, str] | None = None,
+        exec_id: str | None = None,
+    ) -> Process:
+        """Start a command in the background. Commands with different ``scope`` run side by side."""
+        return self._start(_body(command, exec_id, timeout, cwd, env, scope, stdin, labels))
+
+    def stream(self, command: Command, **options: Any) -> Iterator[Event]:
+        """Start a command (options as for ``start``) and yield its events until it has ended."""
+        return self.start(command, **options).events()
+
+    def process(self, exec_id: str) -> Process:
+        """A command that was started before, here or elsewhere."""
+        return Process(self, self._transport, exec_id)
+
+    def processes(self, *, limit: int = 100, offset: int = 0) -> list[Result]:
+        """Records of this sandbox's commands, newest first, without output."""
+        params = {"limit": limit, "offset": offset}
+        answer = self._transport.call("GET", f"{self.path}/exec", params=params, safe=True)
+        return [Result.model_validate(item) for item in answer.json()["execs"]]
+
+    def refresh(self) -> RouteAnswer:
+        """Resolve and connect again, and use the route that comes back; its ``workspace`` tells what became of it."""
+        body = {
+            "sandbox_id": self.id,
+            "workspace_scope_id": self.route.workspace_scope_id,
+            "profile": self.route.profile_id,
+        }
+        answer = self._transport.call("POST", "/sandboxes/resolve", json=body, safe=True)
+        self.route = RouteAnswer.model_validate(answer.json())
+        return self.connect()
+
+    def connect(self) -> RouteAnswer:
+        """Have the workspace made ready on its worker; idempotent."""
+        answer = self._transport.call("POST", self.path, json={"generation": self.generation}, safe=True)
+        self.route = RouteAnswer.model_validate(answer.json())
+        return self.route
+
+    def release(self) -> str:
+        """End its commands and delete its files; returns RELEASED, or RELEASING when its worker does not answer."""
+        answer = self._transport.call("DELETE", self.path, params={"generation": self.generation}, safe=True)
+        return str(answer.json()["status"])
+
+    def fenced(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Mapping[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        wait_seconds: float = 0,
+        safe: bool = False,
+    ) -> httpx.Response:
+        """A call that carries the generation.
+
+        A stale one is resolved again once, when the call is safe to repeat and the files were kept; otherwise StaleRoute
+        is raised, so that nobody goes on with an empty directory unknowingly.
+        """
+
+        def send() -> httpx.Response:
+            fence = {"generation": self.generation}
+            in_body = json is not None
+            return self._transport.call(
+                method,
+                self.path + path,
+                json={**json, **fence} if json is not None else None,
+                params=params if in_body else {**(params or {}), **fence},
+                headers=headers,
+                wait_seconds=wait_seconds,
+                safe=safe,
+            )
+
+        try:
+            return send()
+        except (StaleRoute, StaleGeneration):
+            if not safe or self.refresh().workspace not in ("kept", "restored"):
+                raise
+            return send()
+
+    def _start(self, body: Mapping[str, Any]) -> Process:
+        answer = self.fenced("POST", "/exec", json={**body, "background": True}, safe=True)
+        return self.process(str(answer.json()["exec_id"]))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.keep:
+            return
+        if error is None:
+            self.release()
+            return
+        # The error that ended the block is the one to see.
+        with suppress(SandloomError):
+            self.release()
+
+    def __repr__(self) -> str:
+        return f"Sandbox({self.id!r}, generation={self.generation}, workspace={self.route.workspace!r})"
+
+
+def _body(
+    command: Command,
+    exec_id: str | None,
+    timeout: int | None,
+    cwd: str,
+    env: Mapping[str, str] | None,
+    scope: str | None,
+    stdin: str | bytes | None,
+    labels: Mapping[str, str] | None,
+) -> dict[str, Any]:
+    argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
+    body: dict[str, Any] = {"exec_id": exec_id or f"run-{new_id()}", "argv": argv, "cwd": cwd}
+    optional = {
+        "timeout_seconds": timeout,
+        "env": dict(env) if env else None,
+        "exec_scope": scope,
+        "labels": dict(labels) if labels else None,
+    }
+    body |= {name: value for name, value in optional.items() if value is not None}
+    if isinstance(stdin, bytes):
+        body["stdin_base64"] = base64.b64encode(stdin).decode("ascii")
+    elif stdin is not None:
+        body["stdin"] = stdin
+    return body
