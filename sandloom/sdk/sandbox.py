@@ -150,8 +150,8 @@ class Sandbox:
     ) -> httpx.Response:
         """A call that carries the generation.
 
-        A stale one is resolved again once, when the call is safe to repeat and the files were kept; otherwise StaleRoute
-        is raised, so that nobody goes on with an empty directory unknowingly.
+        A stale one is resolved again once, when the call is safe to repeat and the files were kept. Otherwise
+        StaleRoute is raised, so that nobody goes on with an empty directory, or brings back a released sandbox, unknowingly.
         """
 
         def send() -> httpx.Response:
@@ -170,9 +170,13 @@ class Sandbox:
         try:
             return send()
         except (StaleRoute, StaleGeneration):
-            if not safe or self.refresh().workspace not in ("kept", "restored"):
+            if not safe or self._released() or self.refresh().workspace not in ("kept", "restored"):
                 raise
             return send()
+
+    def _released(self) -> bool:
+        answer = self._transport.call("GET", self.path, safe=True)
+        return answer.json()["status"] in ("RELEASING", "RELEASED")
 
     def _start(self, body: Mapping[str, Any]) -> Process:
         answer = self.fenced("POST", "/exec", json={**body, "background": True}, safe=True)
