@@ -1,0 +1,102 @@
+"""Connections for publishing: few, reused, replaced when they break, and never retried behind the caller's back."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from kombu import Connection, Producer
+
+from sandloom.broker.queues import PUBLISH_TIMEOUT_SECONDS, broker_url, is_redis, tls_options, transport_options
+from sandloom.broker.transports import PublishingTransport
+
+
+class LinksBusy(Exception):
+    """Every connection was in use for longer than a caller waits."""
+
+
+class Link:
+    """One connection, its channel and a producer. Belongs to one thread at a time."""
+
+    def __init__(self, connection: Connection) -> None:
+        # Connection.connect and default_channel retry with sleeps of seconds; its transport does not.
+        self._transport: Any = connection.transport
+        self._established = self._transport.establish_connection()
+        try:
+            channel = self._transport.create_channel(self._established)
+            self.producer = Producer(channel, auto_declare=False)
+        except BaseException:
+            self.close()
+            raise
+        self.used = False
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):  # a broken connection may fail in any way when it is closed
+            self._transport.close_connection(self._established)
+
+
+class Links:
+    """At most ``limit`` links, made when needed."""
+
+    def __init__(self, url: str, namespace: str, limit: int) -> None:
+        self._url = broker_url(url)
+        self._options = transport_options(url, namespace, consume=False)
+        self._slots = threading.BoundedSemaphore(limit)
+        self._lock = threading.Lock()
+        self._idle: list[Link] = []
+        self._closed = False
+
+    @contextlib.contextmanager
+    def borrow(self, *, fresh: bool = False) -> Iterator[Link]:
+        """A link for the ``with`` block; one that raised there is thrown away, and all idle ones with it when it had
+        worked before, since they share its fate. ``fresh``: not one that was used before.
+
+        Raises ``LinksBusy``, and whatever the transport raises when it cannot connect.
+        """
+        if not self._slots.acquire(timeout=PUBLISH_TIMEOUT_SECONDS):
+            raise LinksBusy
+        try:
+            link = (None if fresh else self._take()) or self._connect()
+            try:
+                yield link
+            except BaseException:
+                link.close()
+                self._drop_idle()
+                raise
+            link.used = True
+            self._give_back(link)
+        finally:
+            self._slots.release()
+
+    def close(self) -> None:
+        self._closed = True
+        self._drop_idle()
+
+    def _connect(self) -> Link:
+        connection = Connection(
+            self._url,
+            transport=PublishingTransport if is_redis(self._url) else None,
+            ssl=tls_options(self._url),
+            connect_timeout=PUBLISH_TIMEOUT_SECONDS,
+            transport_options=self._options,
+        )
+        return Link(connection)
+
+    def _take(self) -> Link | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _give_back(self, link: Link) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.append(link)
+                return
+        link.close()
+
+    def _drop_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for link in idle:
+            link.close()

@@ -1,0 +1,98 @@
+"""Sends messages to workers, quickly or not at all."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+import redis
+
+from sandloom.broker.links import Links
+from sandloom.broker.message import RING_TASK, TaskMessage, ring_arguments, task_message
+from sandloom.broker.queues import PUBLISH_TIMEOUT_SECONDS
+from sandloom.errors import Unavailable
+from sandloom.ids import ExecKey
+from sandloom.streams.breaker import Breaker
+
+log = logging.getLogger(__name__)
+
+MAX_LINKS: Final = 8
+BREAKER_SECONDS: Final = 1.0
+#: A server that is there but does not answer: a second try would only double the wait.
+_TIMEOUTS: Final = (TimeoutError, redis.TimeoutError)
+
+
+class KombuPublisher:
+    """Implements ``sandloom.contracts.ports.Publisher`` over Redis, RabbitMQ or the in-process transport.
+
+    Thread-safe. Connects when first used, in the process that uses it. A message may be sent twice when a connection
+    breaks at the wrong moment; whoever receives it can tell.
+    """
+
+    def __init__(self, broker_url: str, *, namespace: str = "", max_links: int = MAX_LINKS) -> None:
+        self._links = Links(broker_url, namespace, max_links)
+        self._breaker = Breaker(BREAKER_SECONDS)
+
+    def ring(self, queue: str, key: ExecKey, generation: int) -> bool:
+        """Send the doorbell of one exec; False when the broker did not take it within about a second."""
+        try:
+            self.send(queue, RING_TASK, ring_arguments(key, generation))
+        except Unavailable:
+            return False
+        except Exception:
+            # The row is safe and will be rung again: nothing that goes wrong here may fail the request.
+            log.exception("a doorbell could not be sent")
+            return False
+        return True
+
+    def send(self, queue: str, task: str, kwargs: Mapping[str, Any], *, task_id: str | None = None) -> str:
+        """Send one task message and return its id. Raises ``Unavailable`` when the broker did not take it, and
+        ``TypeError`` or ``ValueError`` for arguments that are not JSON."""
+        task_id = task_id or str(uuid.uuid4())
+        message = task_message(task, kwargs, task_id=task_id)
+        if not self._breaker.allow():
+            raise Unavailable("the broker does not answer")
+        try:
+            self._publish(queue, message)
+        except Exception as error:
+            # Transports raise what they like (redis, amqp, OSError); none of it may show a URL with its password.
+            if self._breaker.failure():
+                log.warning("the broker does not take messages (%s)", type(error).__name__)
+            raise Unavailable("the broker does not answer") from None
+        self._breaker.success()
+        return task_id
+
+    def close(self) -> None:
+        self._links.close()
+
+    def _publish(self, queue: str, message: TaskMessage) -> None:
+        """A link that idled through a restart of the broker is broken: then, and only then, try once more."""
+        reused = False
+        try:
+            with self._links.borrow() as link:
+                reused = link.used
+                _publish_on(link.producer, queue, message)
+        except _TIMEOUTS:
+            raise
+        except Exception:
+            if not reused:
+                raise
+            with self._links.borrow(fresh=True) as link:
+                _publish_on(link.producer, queue, message)
+
+
+def _publish_on(producer: Any, queue: str, message: TaskMessage) -> None:
+    producer.publish(
+        message.body,
+        exchange="",
+        routing_key=queue,
+        content_type="application/json",
+        content_encoding="utf-8",
+        headers=message.headers,
+        delivery_mode=2,
+        retry=False,
+        confirm_timeout=PUBLISH_TIMEOUT_SECONDS,
+        **message.properties,
+    )
