@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+import httpx
+
 from sandloom.contracts.rest import FileContent, FileEntry, FileList
-from sandloom.sdk.transport import Transport
+from sandloom.sdk.transport import Transport, unreachable
 
 if TYPE_CHECKING:
     from sandloom.sdk.sandbox import Sandbox
@@ -94,6 +96,8 @@ class Files:
                 for chunk in response.iter_bytes(_CHUNK_BYTES):
                     file.write(chunk)
             os.replace(draft, target)
+        except httpx.TransportError as error:
+            raise unreachable(error) from error
         finally:
             draft.unlink(missing_ok=True)
         return target.stat().st_size

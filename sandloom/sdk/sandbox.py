@@ -151,7 +151,7 @@ class Sandbox:
         """A call that carries the generation.
 
         A stale one is resolved again once, when the call is safe to repeat and the files were kept. Otherwise
-        StaleRoute is raised, so that nobody goes on with an empty directory, or brings back a released sandbox, unknowingly.
+        StaleRoute is raised: nobody goes on with an empty directory, or brings back a released sandbox, unknowingly.
         """
 
         def send() -> httpx.Response:

@@ -54,6 +54,15 @@ def read_or_make(path: Path) -> str:
         raise SettingsInvalid(f"SANDBOX_DATA_DIR: {path} cannot be used: {error.strerror}") from error
 
 
+def protect_database(settings: Settings) -> None:
+    """Make the SQLite file, when it is not there, readable by the service's account only; its log files follow it."""
+    scheme, _, name = settings.database_url.partition(":///")
+    path = Path(name.partition("?")[0])
+    if scheme.startswith("sqlite") and path.is_absolute() and not path.exists():
+        path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+
+
 def _make(path: Path) -> None:
     """Write beside and link: the name appears with all of its content, and never replaces another's."""
     if path.exists():

@@ -10,7 +10,7 @@ from sandloom.errors import EgressPolicyUnsupported
 from sandloom.settings.checks import EGRESS_CODE, Role, missing_for, unsupported
 from sandloom.settings.loader import settings_invalid
 from sandloom.settings.model import Settings
-from sandloom.settings.secret_files import load_secrets
+from sandloom.settings.secret_files import load_secrets, protect_database
 
 
 def server_settings(
@@ -31,7 +31,9 @@ def server_settings(
     problems = missing_for(settings, role)
     if problems:
         raise settings_invalid(problems)
-    return load_secrets(settings)
+    settings = load_secrets(settings)
+    protect_database(settings)
+    return settings
 
 
 def refuse_unsupported(settings: Settings) -> None:
