@@ -47,7 +47,8 @@ def broker_url(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ("memory", MEMORY_SCHEME, "redis", "rediss", "amqp", "amqps", "pyamqp"):
         raise SettingsInvalid("SANDBOX_BROKER_URL: the broker is redis://, amqp:// or memory://")
-    return f"{MEMORY_SCHEME}://{rest}" if scheme == "memory" else url
+    # Without a host kombu warns about each connection.
+    return f"{MEMORY_SCHEME}://{rest or 'localhost/'}" if scheme in ("memory", MEMORY_SCHEME) else url
 
 
 def is_memory(url: str) -> bool:
