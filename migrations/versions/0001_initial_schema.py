@@ -46,6 +46,7 @@ def upgrade() -> None:
         sa.Column("open_worker_id", _name(128), nullable=True),
         sa.Column("request_hash", _name(64), nullable=False),
         sa.Column("request", _DOCUMENT, nullable=False),
+        sa.Column("labels", _DOCUMENT, nullable=False),
         sa.Column("stdin", _BYTES, nullable=True),
         sa.Column("timeout_seconds", sa.Integer(), nullable=False),
         sa.Column("exit_code", sa.Integer(), nullable=True),

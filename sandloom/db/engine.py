@@ -70,16 +70,22 @@ class Database:
         if self.dialect != "sqlite":
             options |= {"pool_size": pool_size, "max_overflow": 0, "pool_timeout": 15}
         self.engine: Engine = create_engine(parsed, hide_parameters=True, **options)
+        self._reader = self.engine
         self._writer: _Writer | None = None
         if self.dialect == "sqlite":
             _prepare_sqlite(self.engine)
             self._writer = _Writer(self.engine)
+        else:
+            self._reader = self.engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def read(self, function: Callable[[Connection], T]) -> T:
-        """Run ``function`` on a connection outside of any write transaction; repeated once on a stale connection."""
+        """Run ``function`` on a connection where every statement sees what is committed when it starts.
+
+        Repeated once on a stale connection; ``Unavailable`` when the database does not answer.
+        """
         for attempt in (1, 2):
             try:
-                with self.engine.connect() as connection:
+                with self._reader.connect() as connection:
                     return function(connection)
             except exc.DBAPIError as error:
                 if not _outage(error) and not _retryable(error):
@@ -232,8 +238,8 @@ class _Writer:
             failure = Unavailable("The database cannot be written; repeat the call.")
             failure.__cause__ = error
             answers = [(future, None, failure) for _, future in batch]
-        for future, result, error in answers:
-            if error is None:
+        for future, result, problem in answers:
+            if problem is None:
                 future.set_result(result)
             else:
-                future.set_exception(error)
+                future.set_exception(problem)

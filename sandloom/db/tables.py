@@ -131,6 +131,7 @@ execs = Table(
     Column("open_worker_id", _name()),
     Column("request_hash", _name(64), nullable=False),
     Column("request", Document, nullable=False),
+    Column("labels", Document, nullable=False),
     Column("stdin", Bytes),
     Column("timeout_seconds", Integer, nullable=False),
     Column("exit_code", Integer),

@@ -1,0 +1,91 @@
+"""Whether a command may be admitted. Pure: one decision over what one query saw."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sandloom.errors import (
+    ExecIdConflict, ParallelLimit, QueueFull, SandboxNotReady, SandloomError, ScopeBusy,
+)  # fmt: skip
+from sandloom.execs.records import ExecRequest
+from sandloom.sandboxes.diagnose import OwnedRow, refusal
+from sandloom.sandboxes.states import SandboxStatus
+
+
+@dataclass(frozen=True, slots=True)
+class ExecPolicy:
+    """What the deployment decides about commands."""
+
+    default_timeout_seconds: int = 300
+    max_parallel_execs_per_sandbox: int = 16
+    max_queued_execs: int = 10_000
+    max_queued_seconds: int = 3600
+
+
+class AdmissionRow(OwnedRow, Protocol):
+    """A sandbox row with its owner and what else admission needs to know."""
+
+    @property
+    def active_execs(self) -> int: ...
+    @property
+    def exclusive_exec_id(self) -> str | None: ...
+    @property
+    def queued(self) -> int: ...
+    @property
+    def scope_taken(self) -> bool: ...
+
+
+def refusal_to_admit(
+    row: AdmissionRow, generation: int, exec_scope: str | None, policy: ExecPolicy
+) -> SandloomError | None:
+    """The error that answers a new command, or None when it may be admitted.
+
+    A command without a scope takes the sandbox for itself alone.
+    """
+    error = refusal(row, generation)
+    if error is not None:
+        return error
+    if row.status == SandboxStatus.ASSIGNED:
+        return SandboxNotReady()
+    if row.exclusive_exec_id is not None:
+        return ScopeBusy("A command without exec_scope is running and holds the whole sandbox.")
+    if exec_scope is None and row.active_execs > 0:
+        return ScopeBusy("A command without exec_scope needs the whole sandbox, and other commands are running.")
+    if row.scope_taken:
+        return ScopeBusy("A command of this exec_scope is running.")
+    if row.active_execs >= policy.max_parallel_execs_per_sandbox:
+        return ParallelLimit(f"The sandbox already runs {row.active_execs} commands, as many as it may.")
+    if row.queued >= policy.max_queued_execs:
+        return QueueFull(retry_after_seconds=5)
+    return None
+
+
+def request_document(request: ExecRequest) -> dict[str, Any]:
+    """What is kept of a request: everything but its standard input and its labels, which have columns of their own."""
+    return {
+        "argv": list(request.argv),
+        "cwd": request.cwd,
+        "env": dict(request.env),
+        "timeout_seconds": request.timeout_seconds,
+        "limits": dict(request.limits),
+    }
+
+
+def request_hash(request: ExecRequest) -> str:
+    """Identity of a request, generation apart: SHA-256 over its canonical JSON and standard input."""
+    document = request_document(request) | {
+        "exec_scope": request.exec_scope,
+        "labels": dict(request.labels),
+        "stdin": hashlib.sha256(request.stdin).hexdigest() if request.stdin is not None else None,
+    }
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def check_same_request(stored_hash: str, request: ExecRequest) -> None:
+    """Raises ExecIdConflict unless the stored exec was asked for by the same request."""
+    if stored_hash != request_hash(request):
+        raise ExecIdConflict

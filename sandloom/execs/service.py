@@ -1,0 +1,278 @@
+"""Commands from admission to receipt. The exec row is the outbox: whoever finds it QUEUED may ring again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, Connection, and_, func, select, update
+from sqlalchemy.exc import IntegrityError
+
+from sandloom.clock import MICROSECONDS
+from sandloom.db.clock import now_us
+from sandloom.db.engine import Database
+from sandloom.db.tables import execs, sandboxes
+from sandloom.errors import ExecNotFound, SandboxNotFound, StaleRoute, Unavailable
+from sandloom.execs import repository
+from sandloom.execs.admission import ExecPolicy, check_same_request, refusal_to_admit
+from sandloom.execs.records import CancelResult, EventPage, Exec, ExecRequest, OpenExec, Outcome
+from sandloom.execs.repository import LostRace
+from sandloom.execs.states import TERMINAL, ExecStatus, Reason
+from sandloom.ids import ExecKey, SandboxKey
+from sandloom.sandboxes import repository as sandbox_rows
+from sandloom.sandboxes.records import Route
+from sandloom.sandboxes.states import SandboxStatus
+
+_e, _s = execs.c, sandboxes.c
+_ATTEMPTS = 8
+#: A doorbell that was lost is sent again after this long; then twice as long each time.
+FIRST_RING_AGAIN_SECONDS = 5
+
+
+class Execs:
+    """The service over rows; it runs nothing and sends no message."""
+
+    def __init__(self, db: Database, policy: ExecPolicy, idle_ttl_seconds: int = 1800) -> None:
+        self._db = db
+        self._policy = policy
+        self._idle_ttl_seconds = idle_ttl_seconds
+
+    # --- control plane ---
+
+    def admit(
+        self, key: SandboxKey, generation: int, request: ExecRequest, task_id: str | None = None
+    ) -> tuple[Exec, Route, bool]:
+        """Accept a command: the row is QUEUED and the sandbox RUNNING, in one transaction.
+
+        The same ``exec_id`` again gives the row that is there, whatever its generation, and False. Raises
+        SandboxNotFound, StaleRoute, WorkerLost, SandboxSuspended, SandboxNotReady (connect first), ScopeBusy,
+        ParallelLimit, QueueFull, ExecIdConflict.
+        """
+        exec_key = ExecKey(*key, request.exec_id)
+        timeout_seconds = request.timeout_seconds or self._policy.default_timeout_seconds
+
+        def attempt(connection: Connection) -> tuple[Exec, Route, bool]:
+            existing = repository.fetch(connection, exec_key)
+            row = connection.execute(repository.admission_query(key, request.exec_scope)).one_or_none()
+            if row is None:
+                raise SandboxNotFound
+            route = sandbox_rows.to_route(row, self._idle_ttl_seconds)
+            if existing is not None:
+                check_same_request(existing.request_hash, request)
+                return repository.to_exec(existing), route, False
+            error = refusal_to_admit(row, generation, request.exec_scope, self._policy)
+            if error is not None:
+                raise error
+            if not repository.take_place(connection, row, request, self._policy.max_parallel_execs_per_sandbox):
+                raise LostRace
+            ring_us = row.now + FIRST_RING_AGAIN_SECONDS * MICROSECONDS
+            admitted = repository.insert_queued(connection, row, request, timeout_seconds, task_id, ring_us)
+            return admitted, route, True
+
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._db.write(attempt)
+            except (IntegrityError, LostRace):
+                continue  # the same exec or scope, or another command, was admitted between the look and the write
+        raise Unavailable("Many commands are being admitted to this sandbox at once; repeat the call.")
+
+    def get(self, key: ExecKey, output: bool = False) -> Exec:
+        """The record; with ``output`` also what the command wrote so far."""
+
+        def look(connection: Connection) -> Exec:
+            row = repository.fetch(connection, key)
+            if row is None:
+                raise ExecNotFound
+            # Up to three events are QUEUED, RUNNING and the end: nothing was written.
+            empty = row.status in TERMINAL and row.last_seq <= 3
+            if not output:
+                return repository.to_exec(row)
+            return repository.to_exec(row, (b"", b"") if empty else repository.output(connection, key))
+
+        return self._db.read(look)
+
+    def list(self, key: SandboxKey, limit: int, offset: int) -> tuple[list[Exec], int]:
+        """A page of the sandbox's execs, newest first, and how many there are in all."""
+        mine = and_(_e.tenant_id == key.tenant_id, _e.sandbox_id == key.sandbox_id)
+
+        def page(connection: Connection) -> tuple[list[Exec], int]:
+            total = connection.execute(select(func.count()).select_from(execs).where(mine)).scalar_one()
+            query = select(execs).where(mine).order_by(_e.queued_us.desc(), _e.exec_id).limit(limit).offset(offset)
+            return [repository.to_exec(row) for row in connection.execute(query)], total
+
+        return self._db.read(page)
+
+    def events(self, key: ExecKey, after: int, limit: int = 1000) -> EventPage:
+        """Events with ``seq > after``, dense and in order. Raises ExecNotFound."""
+
+        def look(connection: Connection) -> EventPage:
+            # The row first: when it is terminal, every event is there for the second statement.
+            row = connection.execute(select(_e.last_seq, _e.status).where(repository.is_key(key))).one_or_none()
+            if row is None:
+                raise ExecNotFound
+            found = tuple(repository.events_after(connection, key, after, limit)) if row.last_seq > after else ()
+            return EventPage(found, row.last_seq, row.status in TERMINAL, 1)
+
+        return self._db.read(look)
+
+    def cancel(self, key: ExecKey, generation: int | None = None) -> CancelResult:
+        """QUEUED ends here; RUNNING is marked, and its worker must act. A terminal one stays as it is."""
+        outcome = Outcome(ExecStatus.CANCELLED, Reason.CANCELLED, detail="Cancelled before it was started.")
+
+        def attempt(connection: Connection) -> CancelResult:
+            row = repository.fetch(connection, key)
+            if row is None:
+                raise ExecNotFound
+            if generation is not None:
+                _check_generation(connection, key.sandbox, generation)
+            status = ExecStatus(row.status)
+            if status is ExecStatus.QUEUED:
+                repository.end(connection, key, _e.status == ExecStatus.QUEUED, row.last_seq, [], outcome)
+            elif status is ExecStatus.RUNNING:
+                connection.execute(
+                    update(execs)
+                    .where(repository.is_key(key), _e.status == ExecStatus.RUNNING, _e.cancel_us.is_(None))
+                    .values(cancel_us=now_us())
+                )
+            after = repository.fetch(connection, key)
+            assert after is not None
+            runs = after.status == ExecStatus.RUNNING
+            return CancelResult(repository.to_exec(after), cancelled=status is ExecStatus.QUEUED or runs, ring_worker=runs)
+
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._db.write(attempt)
+            except LostRace:
+                continue
+        raise Unavailable
+
+    # --- the owner ---
+
+    def claim(self, key: ExecKey, generation: int, worker_id: str, worker_epoch: int) -> Exec | None:
+        """QUEUED to RUNNING, once, by the current owner only. None: somebody else did, or there is nothing to do."""
+
+        def move(connection: Connection) -> Exec | None:
+            owned = (
+                select(_s.sandbox_id)
+                .where(
+                    _s.tenant_id == key.tenant_id,
+                    _s.sandbox_id == key.sandbox_id,
+                    _s.generation == generation,
+                    _s.worker_id == worker_id,
+                    _s.worker_epoch == worker_epoch,
+                    _s.status == SandboxStatus.RUNNING,
+                )
+                .exists()
+            )
+            moved = connection.execute(
+                update(execs)
+                .where(
+                    repository.is_key(key),
+                    _e.status == ExecStatus.QUEUED,
+                    _e.generation == generation,
+                    _e.worker_id == worker_id,
+                    _e.worker_epoch == worker_epoch,
+                    _e.queued_us > now_us() - self._policy.max_queued_seconds * MICROSECONDS,
+                    owned,
+                )
+                .values(status=ExecStatus.RUNNING, started_us=now_us(), last_seq=_e.last_seq + 1)
+            )
+            if moved.rowcount != 1:
+                return None
+            row = repository.fetch(connection, key)
+            assert row is not None
+            running = [("status", repository.status_data(ExecStatus.RUNNING))]
+            repository.insert_events(connection, key, row.last_seq, running, row.started_us)
+            return repository.to_exec(row)
+
+        return self._db.write(move)
+
+    def append(
+        self,
+        key: ExecKey,
+        worker_id: str,
+        worker_epoch: int,
+        expected_seq: int,
+        events: Sequence[tuple[str, bytes]],
+    ) -> bool:
+        """Add events after ``expected_seq`` in one transaction. False: the exec is no longer ours, or seq moved on."""
+
+        def add(connection: Connection) -> bool:
+            moved = connection.execute(
+                update(execs)
+                .where(_running(key, worker_id, worker_epoch), _e.last_seq == expected_seq)
+                .values(last_seq=expected_seq + len(events))
+            )
+            if moved.rowcount == 1:
+                repository.insert_events(connection, key, expected_seq + 1, events, now_us())
+            return moved.rowcount == 1
+
+        return self._db.write(add)
+
+    def finish(
+        self,
+        key: ExecKey,
+        worker_id: str,
+        worker_epoch: int,
+        expected_seq: int,
+        events: Sequence[tuple[str, bytes]],
+        outcome: Outcome,
+    ) -> bool:
+        """RUNNING to terminal: last events, terminal event, usage and the sandbox's counters in one transaction."""
+
+        def move(connection: Connection) -> None:
+            ours = _running(key, worker_id, worker_epoch)
+            repository.end(connection, key, ours, expected_seq, events, outcome)
+
+        try:
+            self._db.write(move)
+        except LostRace:
+            return False
+        return True
+
+    def refuse(self, key: ExecKey, worker_id: str, worker_epoch: int, outcome: Outcome) -> bool:
+        """End a QUEUED exec that its owner cannot start."""
+
+        def move(connection: Connection) -> None:
+            row = repository.fetch(connection, key)
+            if row is None:
+                raise LostRace
+            waiting = and_(_e.status == ExecStatus.QUEUED, _e.worker_id == worker_id, _e.worker_epoch == worker_epoch)
+            repository.end(connection, key, waiting, row.last_seq, [], outcome)
+
+        try:
+            self._db.write(move)
+        except LostRace:
+            return False
+        return True
+
+    def open_for(self, worker_id: str, worker_epoch: int, limit: int = 1000) -> Sequence[OpenExec]:
+        """QUEUED and RUNNING execs of that owner, oldest first."""
+        query = (
+            select(execs)
+            .with_only_columns(
+                _e.tenant_id, _e.sandbox_id, _e.exec_id, _e.generation, _e.status, _e.cancel_us, _e.queued_us
+            )
+            .where(_e.open_worker_id == worker_id, _e.worker_epoch == worker_epoch)
+            .order_by(_e.queued_us)
+            .limit(limit)
+        )
+        rows = self._db.read(lambda connection: connection.execute(query).all())
+        return [
+            OpenExec(ExecKey(*row[:3]), row.generation, ExecStatus(row.status), row.cancel_us, row.queued_us)
+            for row in rows
+        ]
+
+
+def _running(key: ExecKey, worker_id: str, worker_epoch: int) -> ColumnElement[bool]:
+    return and_(
+        repository.is_key(key),
+        _e.status == ExecStatus.RUNNING,
+        _e.worker_id == worker_id,
+        _e.worker_epoch == worker_epoch,
+    )
+
+
+def _check_generation(connection: Connection, key: SandboxKey, generation: int) -> None:
+    query = select(_s.generation).where(sandbox_rows.is_key(key))
+    if connection.execute(query).scalar_one_or_none() != generation:
+        raise StaleRoute

@@ -1,0 +1,1 @@
+"""Workers: leases, epochs, and the slots they have."""

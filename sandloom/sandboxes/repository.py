@@ -1,0 +1,182 @@
+"""Every statement on ``sandboxes``, ``sandbox_history`` and the capacity of ``workers``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, ColumnElement, Row, Select, and_, case, func, insert, select, update
+
+from sandloom.clock import MICROSECONDS
+from sandloom.db.clock import now_us
+from sandloom.db.tables import execs, sandbox_history, sandboxes, workers
+from sandloom.ids import SandboxKey
+from sandloom.sandboxes.placement import Candidate
+from sandloom.sandboxes.records import Fence, Route
+from sandloom.sandboxes.states import HOLDS_SLOT, SandboxStatus
+
+_s, _w = sandboxes.c, workers.c
+
+ROUTE_COLUMNS = (
+    *sandboxes.columns,
+    _w.queue,
+    _w.data_endpoint,
+    _w.epoch.label("owner_epoch"),
+    _w.status.label("owner_status"),
+    _w.lease_expires_us.label("owner_lease_us"),
+)
+
+
+def is_key(key: SandboxKey) -> ColumnElement[bool]:
+    return and_(_s.tenant_id == key.tenant_id, _s.sandbox_id == key.sandbox_id)
+
+
+def is_fence(fence: Fence) -> ColumnElement[bool]:
+    return and_(
+        is_key(fence.key),
+        _s.generation == fence.generation,
+        _s.worker_id == fence.worker_id,
+        _s.worker_epoch == fence.worker_epoch,
+    )
+
+
+def route_query() -> Select[Any]:
+    """Sandboxes with their owners, and the database's time as ``now``."""
+    return select(*ROUTE_COLUMNS, now_us().label("now")).join_from(sandboxes, workers, _s.worker_id == _w.worker_id)
+
+
+def to_route(row: Row[Any], idle_ttl_seconds: int) -> Route:
+    idle_us = idle_ttl_seconds * MICROSECONDS
+    live = row.status in (SandboxStatus.ASSIGNED, SandboxStatus.READY, SandboxStatus.RUNNING)
+    return Route(
+        key=SandboxKey(row.tenant_id, row.sandbox_id),
+        workspace_scope_id=row.workspace_scope_id,
+        profile_id=row.profile_id,
+        profile_hash=row.profile_hash,
+        worker_id=row.worker_id,
+        worker_epoch=row.worker_epoch,
+        queue=row.queue,
+        data_endpoint=row.data_endpoint,
+        generation=row.generation,
+        sandbox_uid=row.sandbox_uid,
+        status=SandboxStatus(row.status),
+        storage_mode=row.storage_mode,
+        workspace=row.workspace,
+        root_id=row.root_id,
+        active_execs=row.active_execs,
+        exclusive_exec_id=row.exclusive_exec_id,
+        expires_us=row.last_active_us + idle_us if live else None,
+        created_us=row.created_us,
+        ready_us=row.ready_us,
+        last_active_us=row.last_active_us,
+    )
+
+
+def fetch(connection: Connection, key: SandboxKey, *, lock: bool = False) -> Row[Any] | None:
+    query = route_query().where(is_key(key))
+    if lock:
+        query = query.with_for_update(of=sandboxes)
+    return connection.execute(query).one_or_none()
+
+
+def candidates(connection: Connection, profile_id: str, declared_hash: str) -> list[Candidate]:
+    """Live workers of the profile that have a free slot, at most 256."""
+    query = (
+        select(_w.worker_id, _w.epoch, _w.isolation_rank, _w.reserved, _w.capacity)
+        .where(
+            _w.status == "ACTIVE",
+            _w.profile_id == profile_id,
+            _w.declared_hash == declared_hash,
+            _w.lease_expires_us > now_us(),
+            _w.reserved < _w.capacity,
+        )
+        .limit(256)
+    )
+    return [Candidate(*row) for row in connection.execute(query)]
+
+
+def reserve(connection: Connection, worker_id: str, epoch: int) -> Row[Any] | None:
+    """Take one slot and the next UID number of the worker; None when there is none left. Locks the worker's row."""
+    taken = connection.execute(
+        update(workers)
+        .where(
+            _w.worker_id == worker_id,
+            _w.epoch == epoch,
+            _w.status == "ACTIVE",
+            _w.reserved < _w.capacity,
+            _w.lease_expires_us > now_us(),
+        )
+        .values(
+            reserved=_w.reserved + 1,
+            next_uid=case((_w.next_uid >= _w.uid_end, _w.uid_start), else_=_w.next_uid + 1),
+        )
+    )
+    if taken.rowcount != 1:
+        return None
+    return connection.execute(select(workers).where(_w.worker_id == worker_id)).one()
+
+
+def give_back(connection: Connection, worker_id: str, slots: int = 1) -> None:
+    connection.execute(
+        update(workers)
+        .where(_w.worker_id == worker_id)
+        .values(reserved=case((_w.reserved >= slots, _w.reserved - slots), else_=0))
+    )
+
+
+def held_uids(connection: Connection, root_id: str) -> set[int]:
+    """UIDs that nobody else may get on this root."""
+    rows = connection.execute(select(_s.held_uid).where(_s.root_id == root_id, _s.held_uid.is_not(None)))
+    return {row[0] for row in rows}
+
+
+def is_uid_held(connection: Connection, root_id: str, uid: int) -> bool:
+    query = select(_s.sandbox_id).where(_s.root_id == root_id, _s.held_uid == uid).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def slots_held(worker_id: str) -> ColumnElement[int]:
+    """How many sandboxes hold a slot of the worker, as a scalar subquery."""
+    return (
+        select(func.count())
+        .select_from(sandboxes)
+        .where(_s.worker_id == worker_id, _s.status.in_(HOLDS_SLOT))
+        .scalar_subquery()
+    )
+
+
+def open_history(connection: Connection, key: SandboxKey, generation: int, worker_id: str, at_us: int, by: str) -> None:
+    connection.execute(
+        insert(sandbox_history).values(
+            tenant_id=key.tenant_id,
+            sandbox_id=key.sandbox_id,
+            generation=generation,
+            worker_id=worker_id,
+            started_us=at_us,
+            created_by=by[:128],
+        )
+    )
+
+
+def close_history(connection: Connection, key: SandboxKey, generation: int, at_us: Any, reason: str, by: str) -> None:
+    h = sandbox_history.c
+    connection.execute(
+        update(sandbox_history)
+        .where(
+            h.tenant_id == key.tenant_id,
+            h.sandbox_id == key.sandbox_id,
+            h.generation == generation,
+            h.released_us.is_(None),
+        )
+        .values(released_us=at_us, release_reason=reason[:64], released_by=by[:128])
+    )
+
+
+def open_exec_count() -> ColumnElement[int]:
+    """Execs of a sandbox that have not ended, correlated with ``sandboxes``."""
+    e = execs.c
+    return (
+        select(func.count())
+        .select_from(execs)
+        .where(e.tenant_id == _s.tenant_id, e.sandbox_id == _s.sandbox_id, e.open_worker_id.is_not(None))
+        .scalar_subquery()
+    )

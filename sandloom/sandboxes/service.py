@@ -1,0 +1,315 @@
+"""Sandboxes from resolve to release. Every move is one conditional write that says whether it won."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, case, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from sandloom.clock import MICROSECONDS
+from sandloom.db.clock import now_us
+from sandloom.db.engine import Database
+from sandloom.db.tables import operations, sandbox_history, sandboxes
+from sandloom.errors import (
+    FilePathLocked, NoWorkerAvailable, OperationSeen, SandboxBusy, SandboxNotFound, SandboxSuspended, ScopeMismatch,
+    StaleRoute, Unavailable, WorkerLost,
+)  # fmt: skip
+from sandloom.ids import SandboxKey
+from sandloom.sandboxes import placement, repository
+from sandloom.sandboxes.diagnose import owner_lives, refusal
+from sandloom.sandboxes.records import Fence, Route
+from sandloom.sandboxes.states import LIVE, OPEN, SandboxStatus, Workspace
+
+_s = sandboxes.c
+_ATTEMPTS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxPolicy:
+    """What the deployment decides about sandboxes."""
+
+    declared_hash: str
+    idle_ttl_seconds: int = 1800
+    orphan_release_grace_seconds: int = 300
+
+
+class Sandboxes:
+    """The service over rows; it asks no worker and sends no message."""
+
+    def __init__(self, db: Database, policy: SandboxPolicy) -> None:
+        self._db = db
+        self._policy = policy
+
+    # --- control plane ---
+
+    def resolve(self, tenant_id: str, sandbox_id: str, workspace_scope_id: str, profile_id: str, by: str) -> Route:
+        """The current route: the living one, or a new generation on a worker with a free slot.
+
+        Raises ScopeMismatch, NoWorkerAvailable, WorkerLost (the owner is silent and may return), SandboxBusy (being
+        released), SandboxSuspended.
+        """
+        key = SandboxKey(tenant_id, sandbox_id)
+
+        def attempt(connection: Connection) -> Route:
+            row = repository.fetch(connection, key, lock=True)
+            if row is None:
+                return self._assign(connection, key, None, workspace_scope_id, profile_id, by)
+            if row.workspace_scope_id != workspace_scope_id:
+                raise ScopeMismatch
+            status = SandboxStatus(row.status)
+            if status is SandboxStatus.RELEASED:
+                return self._assign(connection, key, row, workspace_scope_id, profile_id, by)
+            if status is SandboxStatus.RELEASING:
+                raise SandboxBusy("The sandbox is being released; resolve it again in a moment.")
+            if status not in LIVE:
+                raise SandboxSuspended
+            if not owner_lives(row) or row.owner_epoch != row.worker_epoch:
+                raise WorkerLost(
+                    "The owner of this sandbox is silent; it may return, else the sandbox can be resolved elsewhere "
+                    f"after {self._policy.orphan_release_grace_seconds} s.",
+                    retry_after_seconds=5,
+                )
+            connection.execute(update(sandboxes).where(repository.is_key(key)).values(last_active_us=row.now))
+            return self._route(row)
+
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._db.write(attempt)
+            except IntegrityError:
+                continue  # another resolve made the row, or took the UID, first
+        raise Unavailable("The sandbox is being resolved by many callers at once; repeat the call.")
+
+    def get(self, key: SandboxKey) -> Route:
+        row = self._db.read(lambda connection: repository.fetch(connection, key))
+        if row is None:
+            raise SandboxNotFound
+        return self._route(row)
+
+    def current(self, key: SandboxKey, generation: int) -> Route:
+        """The route, if a call that names this generation may go on; else the error that says why not."""
+        row = self._db.read(lambda connection: repository.fetch(connection, key))
+        if row is None:
+            raise SandboxNotFound
+        error = refusal(row, generation)
+        if error is not None:
+            raise error
+        return self._route(row)
+
+    def list(
+        self, tenant_id: str, status: str | None, workspace_scope_id: str | None, search: str | None, limit: int,
+        offset: int,
+    ) -> tuple[list[Route], int]:  # fmt: skip
+        """A page of the tenant's sandboxes, newest first, and how many there are in all."""
+        conditions = [_s.tenant_id == tenant_id]
+        if status is not None:
+            conditions.append(_s.status == status)
+        if workspace_scope_id is not None:
+            conditions.append(_s.workspace_scope_id == workspace_scope_id)
+        if search:
+            conditions.append(_s.sandbox_id.contains(search, autoescape=True))
+
+        def page(connection: Connection) -> tuple[list[Route], int]:
+            total = connection.execute(select(func.count()).select_from(sandboxes).where(*conditions)).scalar_one()
+            query = repository.route_query().where(*conditions).order_by(_s.created_us.desc(), _s.sandbox_id)
+            rows = connection.execute(query.limit(limit).offset(offset)).all()
+            return [self._route(row) for row in rows], total
+
+        return self._db.read(page)
+
+    def begin_release(self, key: SandboxKey, generation: int | None, by: str, reason: str) -> Route:
+        """Move to RELEASING, or leave RELEASING and RELEASED as they are. The slot and the UID stay held."""
+
+        def move(connection: Connection) -> Route:
+            row = repository.fetch(connection, key, lock=True)
+            if row is None:
+                raise SandboxNotFound
+            if generation is not None and row.generation != generation:
+                raise StaleRoute
+            if row.status not in (SandboxStatus.RELEASING, SandboxStatus.RELEASED):
+                connection.execute(
+                    update(sandboxes)
+                    .where(repository.is_key(key), _s.generation == row.generation)
+                    .values(status=SandboxStatus.RELEASING, status_us=row.now)
+                )
+                repository.close_history(connection, key, row.generation, row.now, reason, by)
+                row = repository.fetch(connection, key)
+                assert row is not None
+            return self._route(row)
+
+        return self._db.write(move)
+
+    # --- the owner ---
+
+    def mark_ready(self, fence: Fence, workspace: str | None = None) -> Route:
+        """ASSIGNED to READY (RUNNING when commands wait already); READY and RUNNING stay. Raises StaleRoute.
+
+        ``workspace``: what the disk showed, where that differs from what the assignment expected.
+        """
+
+        def move(connection: Connection) -> Route:
+            values: dict[str, Any] = {"workspace": workspace} if workspace else {}
+            connection.execute(
+                update(sandboxes)
+                .where(repository.is_fence(fence), _s.status == SandboxStatus.ASSIGNED)
+                .values(
+                    status=case((_s.active_execs > 0, SandboxStatus.RUNNING.value), else_=SandboxStatus.READY.value),
+                    ready_us=now_us(),
+                    status_us=now_us(),
+                    last_active_us=now_us(),
+                    **values,
+                )
+            )
+            row = connection.execute(
+                repository.route_query().where(repository.is_fence(fence), _s.status.in_(OPEN))
+            ).one_or_none()
+            if row is None:
+                raise StaleRoute
+            h = sandbox_history.c
+            connection.execute(
+                update(sandbox_history)
+                .where(
+                    h.tenant_id == fence.key.tenant_id,
+                    h.sandbox_id == fence.key.sandbox_id,
+                    h.generation == fence.generation,
+                    h.ready_us.is_(None),
+                )
+                .values(ready_us=row.now)
+            )
+            return self._route(row)
+
+        return self._db.write(move)
+
+    def touch(self, fence: Fence, op_id: str | None = None) -> Route:
+        """The compare-and-set before a file call; an ``op_id`` is claimed in the same transaction.
+
+        Raises StaleRoute (also from SUSPENDED states), FilePathLocked while a lifecycle command runs, OperationSeen.
+        """
+
+        def claim(connection: Connection) -> Route:
+            moved = connection.execute(
+                update(sandboxes)
+                .where(repository.is_fence(fence), _s.status.in_(OPEN), _s.exclusive_exec_id.is_(None))
+                .values(last_active_us=now_us())
+            )
+            row = repository.fetch(connection, fence.key)
+            if moved.rowcount != 1:
+                if row is not None and row.generation == fence.generation and row.exclusive_exec_id is not None:
+                    raise FilePathLocked("A lifecycle command is running in the sandbox; wait for it or cancel it.")
+                raise StaleRoute
+            assert row is not None
+            if op_id is not None:
+                connection.execute(
+                    insert(operations).values(tenant_id=fence.key.tenant_id, op_id=op_id, seen_us=row.now)
+                )
+            return self._route(row)
+
+        try:
+            return self._db.write(claim)
+        except IntegrityError:
+            raise OperationSeen from None
+
+    def finish_release(self, fence: Fence) -> bool:
+        """RELEASING to RELEASED once nothing of the sandbox is left on the worker: slot and UID are given back."""
+
+        def move(connection: Connection) -> bool:
+            moved = connection.execute(
+                update(sandboxes)
+                .where(repository.is_fence(fence), _s.status == SandboxStatus.RELEASING)
+                .values(released_values(Workspace.NEW))
+            )
+            if moved.rowcount == 1:
+                repository.give_back(connection, fence.worker_id)
+            return moved.rowcount == 1
+
+        return self._db.write(move)
+
+    # --- inside ---
+
+    def _route(self, row: Any) -> Route:
+        return repository.to_route(row, self._policy.idle_ttl_seconds)
+
+    def _assign(
+        self, connection: Connection, key: SandboxKey, row: Any | None, scope: str, profile_id: str, by: str
+    ) -> Route:
+        found = repository.candidates(connection, profile_id, self._policy.declared_hash)
+        ties = [random.random() for _ in found]  # noqa: S311 - spreads replicas over equal workers
+        for candidate in placement.rank(found, ties):
+            worker = repository.reserve(connection, candidate.worker_id, candidate.epoch)
+            if worker is not None:
+                break
+        else:
+            raise NoWorkerAvailable(retry_after_seconds=5)
+        uid = _free_uid(connection, worker)
+        now = connection.execute(select(now_us())).scalar_one()
+        values = {
+            "workspace_scope_id": scope,
+            "profile_id": profile_id,
+            "profile_hash": worker.effective_hash,
+            "status": SandboxStatus.ASSIGNED,
+            "worker_id": worker.worker_id,
+            "worker_epoch": worker.epoch,
+            "root_id": worker.root_id,
+            "storage_mode": worker.storage_mode,
+            "sandbox_uid": uid,
+            "held_uid": uid,
+            "active_execs": 0,
+            "exclusive_exec_id": None,
+            "assigned_us": now,
+            "ready_us": None,
+            "last_active_us": now,
+            "status_us": now,
+        }
+        if row is None:
+            generation = 1
+            connection.execute(
+                insert(sandboxes).values(
+                    tenant_id=key.tenant_id,
+                    sandbox_id=key.sandbox_id,
+                    generation=1,
+                    workspace=Workspace.NEW,
+                    lifecycle_count=1,
+                    total_lifetime_ms=0,
+                    created_us=now,
+                    **values,
+                )  # fmt: skip
+            )
+        else:
+            generation = row.generation + 1
+            connection.execute(
+                update(sandboxes)
+                .where(repository.is_key(key), _s.generation == row.generation)
+                .values(generation=generation, lifecycle_count=_s.lifecycle_count + 1, **values)
+            )
+        repository.open_history(connection, key, generation, worker.worker_id, now, by)
+        assigned = repository.fetch(connection, key)
+        assert assigned is not None
+        return self._route(assigned)
+
+
+def released_values(workspace: Workspace) -> dict[str, Any]:
+    """The columns of a sandbox that has become RELEASED. ``workspace`` is what the next generation will be told."""
+    return {
+        "status": SandboxStatus.RELEASED,
+        "held_uid": None,
+        "active_execs": 0,
+        "exclusive_exec_id": None,
+        "workspace": workspace,
+        "status_us": now_us(),
+        "total_lifetime_ms": _s.total_lifetime_ms + (now_us() - _s.assigned_us) // 1000,
+    }
+
+
+def _free_uid(connection: Connection, worker: Any) -> int:
+    """The worker's next UID, or the nearest one after it that nobody holds. The worker's row is locked by us."""
+    if not repository.is_uid_held(connection, worker.root_id, worker.next_uid):
+        return int(worker.next_uid)
+    taken = repository.held_uids(connection, worker.root_id)
+    size = worker.uid_end - worker.uid_start + 1
+    for step in range(1, size):
+        uid = worker.uid_start + (worker.next_uid - worker.uid_start + step) % size
+        if uid not in taken:
+            return int(uid)
+    raise NoWorkerAvailable("Every UID of the worker is in use; widen SANDBOX_UID_START..UID_END or release sandboxes.")
