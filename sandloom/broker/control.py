@@ -14,12 +14,23 @@ from sandloom.broker.envelope import (
     Envelope,
     SigningKey,
     Verifier,
+    canonical,
     new_op_id,
     seal,
 )
 from sandloom.broker.publisher import KombuPublisher
 from sandloom.contracts.ports import Bus
-from sandloom.errors import EnvelopeRefused, OperationExpired, SandloomError, Unavailable, ValidationFailed, WorkerLost
+from sandloom.errors import (
+    BodyTooLarge,
+    EnvelopeRefused,
+    OperationExpired,
+    OperationSeen,
+    SandloomError,
+    Unavailable,
+    ValidationFailed,
+    WorkerLost,
+)
+from sandloom.streams.codec import MAX_REPLY_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +91,7 @@ class BusControl:
         call = _Call(tenant_id, task)
         with self._lock:
             if op_id in self._calls:
-                raise ValidationFailed("this operation is being carried out at the moment")
+                raise OperationSeen("this operation is being carried out at the moment")
             self._calls[op_id] = call
         try:
             self._publisher.send(queue, task, {"envelope": envelope})
@@ -165,6 +176,9 @@ def reply(
     except ValidationFailed:
         log.error("the answer of %s is not JSON", envelope.task)
         answer = _seal_reply(envelope, fleet_key, {"problem": SandloomError().to_problem()})
+    if len(canonical(answer)) > MAX_REPLY_BYTES:
+        too_large = BodyTooLarge("the answer is too large for the bus; ask for less at once")
+        answer = _seal_reply(envelope, fleet_key, {"problem": too_large.to_problem()})
     bus.publish_reply(envelope.reply_to, answer)
 
 
