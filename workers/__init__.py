@@ -1,0 +1,1 @@
+"""The worker node: a Celery worker that owns the workspaces, uids and processes of its sandboxes."""

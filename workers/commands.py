@@ -1,0 +1,194 @@
+"""Commands on this node, each from its claim to its receipt."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from sandloom.contracts.ports import Bus
+from sandloom.errors import LaunchFailed, SandloomError
+from sandloom.execs.records import Exec, Outcome
+from sandloom.execs.service import Execs
+from sandloom.execution.runner import Handle, Runner
+from sandloom.execution.spec import Plan, SpawnerUnavailable, SpecInvalid
+from sandloom.ids import ExecKey, SandboxKey
+from sandloom.settings import Settings
+from sandloom.telemetry import get_logger
+from workers.homes import Homes
+from workers.identity import Identity
+from workers.ledger import Ledger
+from workers.output import Events, Flusher, OutputWriter, batches
+from workers.translate import Ending, env_refused, limits_of, lost, outcome_of, refused, spec_of
+
+log = get_logger("sandloom.workers.commands")
+
+
+class Running:
+    """A command that this node claimed or is about to claim. Whoever wants its end says why; the first reason counts."""
+
+    def __init__(self, key: ExecKey, generation: int) -> None:
+        self.key = key
+        self.generation = generation
+        self.done = threading.Event()
+        self.ending: Ending | None = None
+        self._handle: Handle | None = None
+        self._lock = threading.Lock()
+
+    def attach(self, handle: Handle) -> None:
+        with self._lock:
+            self._handle = handle
+            ending = self.ending
+        if ending is not None:
+            handle.cancel()
+
+    def end(self, ending: Ending) -> None:
+        with self._lock:
+            self.ending = self.ending or ending
+            handle = self._handle
+        if handle is not None:
+            handle.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What runs a command here."""
+
+    runner: Runner
+    plan: Plan
+    settings: Settings
+
+
+class Commands:
+    """Runs commands on the threads that call ``run``; at most one run per exec at a time."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        execs: Execs,
+        homes: Homes,
+        engine: Engine,
+        bus: Bus,
+        given_up: Callable[[], bool],
+    ) -> None:
+        self._identity = identity
+        self._execs = execs
+        self._homes = homes
+        self._engine = engine
+        self._limits = limits_of(engine.settings)
+        self._bus = bus
+        self._given_up = given_up
+        self._flusher = Flusher()
+        self._lock = threading.Lock()
+        self._running: dict[ExecKey, Running] = {}
+
+    # --- one command ---
+
+    def run(self, key: ExecKey, generation: int) -> None:
+        """Claim the exec and, if that was won, see it to its end."""
+        running = Running(key, generation)
+        with self._lock:
+            if key in self._running:
+                return
+            self._running[key] = running
+        try:
+            self._run(running)
+        finally:
+            with self._lock:
+                del self._running[key]
+            running.done.set()
+
+    def _run(self, running: Running) -> None:
+        ledger = Ledger(self._execs, self._identity, running.key, running.generation, self._given_up)
+        record = ledger.claim()
+        if record is None:
+            return
+        self._bus.publish_head(running.key, ledger.seq, False)
+        try:
+            events, outcome = self._execute(running, record, ledger)
+        except SandloomError as error:
+            events, outcome = [], refused(error)
+        except Exception:
+            log.exception("command failed inside the worker", exec_id=running.key.exec_id)
+            running.end(Ending.STOPPED)
+            events, outcome = [], lost("the worker met an unexpected condition; its log has the reason")
+        self._finish(running, ledger, events, outcome)
+
+    def _execute(self, running: Running, record: Exec, ledger: Ledger) -> tuple[Events, Outcome]:
+        home = self._homes.home(record.key.sandbox, record.generation)
+        spec = spec_of(record, home, self._engine.plan, self._engine.settings, self._limits)
+        writer = OutputWriter(
+            self._flusher, lambda events: self._append(running.key, ledger, events), lambda: running.end(Ending.FENCED)
+        )
+        try:
+            handle = self._engine.runner.start(spec, writer.sink)
+        except SpecInvalid as error:
+            raise env_refused(str(error)) from error
+        except SpawnerUnavailable as error:
+            log.error("the spawner takes no command", reason=str(error))
+            raise LaunchFailed("The worker cannot start commands at the moment.") from error
+        running.attach(handle)
+        verdict = handle.wait()
+        if verdict.error is not None:
+            log.warning(
+                "command not started", exec_id=running.key.exec_id, fault=verdict.error.value, detail=verdict.detail
+            )
+        return writer.finish(), outcome_of(verdict, running.ending)
+
+    def _append(self, key: ExecKey, ledger: Ledger, events: Events) -> bool:
+        written = ledger.append(events)
+        if written:
+            self._bus.publish_head(key, ledger.seq, False)
+        return written
+
+    def _finish(self, running: Running, ledger: Ledger, events: Events, outcome: Outcome) -> None:
+        *earlier, last = batches(events)
+        written = all(self._append_late(ledger, batch) for batch in earlier)
+        if written and ledger.finish(last, outcome):
+            self._bus.publish_head(running.key, ledger.seq, True)
+            return
+        log.warning("command ended without a receipt", exec_id=running.key.exec_id, status=outcome.status.value)
+
+    def _append_late(self, ledger: Ledger, events: Events) -> bool:
+        return bool(ledger.persist(lambda: ledger.append(events)))
+
+    # --- all of them ---
+
+    def find(self, key: ExecKey) -> Running | None:
+        with self._lock:
+            return self._running.get(key)
+
+    def cancel(self, key: ExecKey) -> bool:
+        """Begin to end a command; whether this node has it."""
+        running = self.find(key)
+        if running is not None:
+            running.end(Ending.CANCELLED)
+        return running is not None
+
+    def of_sandbox(self, key: SandboxKey) -> list[Running]:
+        with self._lock:
+            return [running for running in self._running.values() if running.key.sandbox == key]
+
+    def all(self) -> list[Running]:
+        with self._lock:
+            return list(self._running.values())
+
+    def end_all(self, ending: Ending) -> None:
+        end_each(self.all(), ending)
+
+    def finish_orphan(self, key: ExecKey, record: Exec) -> None:
+        """End a RUNNING row of this epoch that no thread here runs."""
+        if self.find(key) is not None:
+            return
+        outcome = lost("the worker lost track of the command")
+        if self._execs.finish(key, self._identity.worker_id, self._identity.epoch, record.last_seq, [], outcome):
+            log.error("running row without a command ended", exec_id=key.exec_id)
+            self._bus.publish_head(key, record.last_seq + 1, True)
+
+    def close(self) -> None:
+        self._flusher.close()
+
+
+def end_each(commands: Iterable[Running], ending: Ending) -> None:
+    for running in commands:
+        running.end(ending)

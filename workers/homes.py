@@ -1,0 +1,98 @@
+"""What sandboxes own on this node's disk, and as which user."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from sandloom.errors import SandloomError, StaleRoute, WorkspaceFailed
+from sandloom.execution.file_faults import FileFault
+from sandloom.execution.workspace import WorkspaceFault, WorkspaceRoot
+from sandloom.ids import SandboxKey
+from sandloom.sandboxes.records import Route
+from sandloom.sandboxes.service import Sandboxes
+from sandloom.sandboxes.states import SandboxStatus, Workspace
+from sandloom.telemetry import get_logger
+from workers.gates import Gates
+from workers.identity import Identity
+from workers.translate import Home, file_error
+
+log = get_logger("sandloom.workers.homes")
+
+
+class Homes:
+    """Makes workspaces ready and remembers where they are, per generation."""
+
+    def __init__(self, identity: Identity, root: WorkspaceRoot, sandboxes: Sandboxes, gates: Gates) -> None:
+        self._identity = identity
+        self._root = root
+        self._sandboxes = sandboxes
+        self._gates = gates
+        self._known: dict[SandboxKey, tuple[int, Home]] = {}
+        self._lock = threading.Lock()
+
+    def connect(self, key: SandboxKey, generation: int) -> Route:
+        """The workspace made ready. Idempotent. Raises StaleRoute, DiskFull, WorkspaceFailed."""
+        with self._gates.exclusive(key):
+            route = self._owned(key, generation)
+            if route.status is not SandboxStatus.ASSIGNED and self._cached(key, generation) is not None:
+                return route
+            workspace = self._provision(route)
+            return self._sandboxes.mark_ready(route.fence, workspace)
+
+    def home(self, key: SandboxKey, generation: int) -> Home:
+        """Where a connected sandbox lives. Raises StaleRoute and WorkspaceFailed."""
+        cached = self._cached(key, generation)
+        if cached is not None:
+            return cached
+        route = self._owned(key, generation)
+        if route.status is SandboxStatus.ASSIGNED or not self._root.exists(key):
+            raise WorkspaceFailed("The workspace is not there; connect the sandbox first.")
+        return self._remember(route)
+
+    def forget(self, key: SandboxKey) -> None:
+        with self._lock:
+            self._known.pop(key, None)
+
+    def _owned(self, key: SandboxKey, generation: int) -> Route:
+        route = self._sandboxes.current(key, generation)
+        if not self._identity.owns(route):
+            raise StaleRoute
+        return route
+
+    def _provision(self, route: Route) -> str | None:
+        """Make the directory; returns what the disk showed where that is not what the assignment expected."""
+        try:
+            if route.status is SandboxStatus.ASSIGNED and route.workspace in (Workspace.NEW, Workspace.LOST):
+                # Nobody was told that this generation has files, so whatever lies here is of an earlier life.
+                self._root.delete(route.key)
+            made = self._root.create(route.key, route.sandbox_uid, route.sandbox_uid)
+        except FileFault as fault:
+            raise file_error(fault) from fault
+        except WorkspaceFault as fault:
+            raise _failed(route, fault) from fault
+        self._remember(route)
+        return Workspace.LOST if route.workspace == Workspace.KEPT and not made.kept else None
+
+    def _cached(self, key: SandboxKey, generation: int) -> Home | None:
+        with self._lock:
+            known = self._known.get(key)
+        return known[1] if known is not None and known[0] == generation else None
+
+    def _remember(self, route: Route) -> Home:
+        home = Home(*account_of(route.sandbox_uid), self._root.directories(route.key))
+        with self._lock:
+            self._known[route.key] = (route.generation, home)
+        return home
+
+
+def account_of(sandbox_uid: int) -> tuple[int, int]:
+    """The uid and gid that commands get: the sandbox's own, or, where the worker is not root, the worker's."""
+    if os.geteuid() == 0:
+        return sandbox_uid, sandbox_uid
+    return os.geteuid(), os.getegid()
+
+
+def _failed(route: Route, fault: Exception) -> SandloomError:
+    log.error("workspace cannot be made ready", sandbox_id=route.key.sandbox_id, reason=str(fault))
+    return WorkspaceFailed()
