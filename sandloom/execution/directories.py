@@ -1,0 +1,15 @@
+"""Where a sandbox's files lie on the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Directories:
+    """Absolute host paths of what a sandbox owns; mounted at ``/workspace``, ``/home``, ``/envs`` and ``/cache``."""
+
+    workspace: str
+    home: str
+    envs: str
+    cache: str

@@ -1,0 +1,96 @@
+"""Putting a new file in place whole: the old content or the new, never a part, whenever the process or machine dies."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Self
+
+from sandloom.execution.openat import SAFE_FLAGS, sync_directory
+
+_NO_TMPFILE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
+
+
+class FileWriter:
+    """A file without a name until ``commit``; closing it without that leaves nothing behind.
+
+    ``identity`` makes a context in which system calls that check permissions are made. File systems without nameless
+    files get a random dot name in the same directory, which a kill may leave.
+    """
+
+    def __init__(self, parent_fd: int, identity: Callable[[], AbstractContextManager[None]]) -> None:
+        self._parent_fd = parent_fd
+        self._identity = identity
+        self._staged: str | None = None
+        with identity():
+            self._fd = self._open()
+
+    def write(self, data: bytes | memoryview) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+
+    def commit(self, name: bytes, mode: int) -> None:
+        """Durably gives the file its name, replacing a file or link of that name; EISDIR for a directory."""
+        os.fchmod(self._fd, mode & 0o777)
+        os.fsync(self._fd)
+        with self._identity():
+            if self._staged is None and self._link(name):
+                pass
+            else:
+                self._replace(name)
+        sync_directory(self._parent_fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+        if self._staged is not None:
+            with contextlib.suppress(OSError), self._identity():
+                os.unlink(self._staged, dir_fd=self._parent_fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self) -> int:
+        try:
+            return os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=self._parent_fd)
+        except OSError as error:
+            if error.errno not in _NO_TMPFILE:
+                raise
+        staged = _random_name()
+        fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE_FLAGS, 0o600, dir_fd=self._parent_fd)
+        self._staged = staged
+        return fd
+
+    def _link(self, name: bytes) -> bool:
+        """Names the file unless the name is taken, then ``_staged`` has a name of its own."""
+        with contextlib.suppress(FileExistsError):
+            self._link_as(name)
+            return True
+        staged = _random_name()
+        self._link_as(staged)
+        self._staged = staged
+        return False
+
+    def _link_as(self, name: str | bytes) -> None:
+        source = f"/proc/self/fd/{self._fd}"
+        os.link(source, name, dst_dir_fd=self._parent_fd, follow_symlinks=True)
+
+    def _replace(self, name: bytes) -> None:
+        if self._staged is None:
+            return
+        os.rename(self._staged, name, src_dir_fd=self._parent_fd, dst_dir_fd=self._parent_fd)
+        self._staged = None
+
+
+def _random_name() -> str:
+    return f".sandloom-{secrets.token_hex(8)}.part"

@@ -1,0 +1,286 @@
+"""The files of one sandbox, handled by the worker while hostile commands may rename and link them underneath.
+
+Every path is walked from the sandbox's own directory by descriptors, without following a link, with the file
+permissions of the sandbox's user. Methods raise FileFault and may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+
+from sandloom.execution.directories import Directories
+from sandloom.execution.file_entries import Entry, entry_of
+from sandloom.execution.file_faults import FaultKind, FileFault, fault_of, translated
+from sandloom.execution.file_writer import FileWriter
+from sandloom.execution.identity import acting_as
+from sandloom.execution.listing import Page, list_page
+from sandloom.execution.open_file import OpenFile
+from sandloom.execution.openat import (
+    PATH_FLAGS,
+    SCAN_FLAGS,
+    open_directory,
+    open_regular,
+    rename_no_replace,
+    sync_directory,
+)
+from sandloom.execution.path_locks import PathLocks, Use
+from sandloom.execution.paths import SandboxPath, parse_path
+from sandloom.execution.trash import Trash
+
+__all__ = ["Entry", "FileLimits", "OpenFile", "Page", "SandboxFiles"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimits:
+    """``delete_seconds``: how long a delete works on a tree that is already out of sight; the rest is done later."""
+
+    max_file_bytes: int = 32 << 20
+    max_raw_bytes: int = 4 << 30
+    max_list_entries: int = 1000
+    delete_seconds: float = 10
+
+
+class SandboxFiles:
+    """File calls on one sandbox. ``locks`` must be the same object for every SandboxFiles of a sandbox."""
+
+    def __init__(
+        self,
+        directories: Directories,
+        uid: int,
+        gid: int,
+        trash: Trash,
+        limits: FileLimits | None = None,
+        locks: PathLocks | None = None,
+    ) -> None:
+        if os.geteuid() != 0 and uid != os.geteuid():
+            raise ValueError(f"only root can handle files of uid {uid}")
+        self.locks = locks or PathLocks()
+        self.limits = limits or FileLimits()
+        self._directories = directories
+        self._uid, self._gid = uid, gid
+        self._trash = trash
+
+    def read(self, path: str, max_bytes: int | None = None) -> bytes:
+        """The whole content; TOO_LARGE (with ``size_bytes``) above ``max_bytes`` or ``max_file_bytes``."""
+        limit = self.limits.max_file_bytes if max_bytes is None else max_bytes
+        with self.open_read(path) as file:
+            return file.read_all(limit)
+
+    def open_read(self, path: str) -> OpenFile:
+        """The regular file, to be streamed; close it. Nobody can write the path through this service meanwhile."""
+        place = parse_path(path)
+        with ExitStack() as stack:
+            stack.enter_context(self.locks.using(Use.READ, place))
+            with translated(place.text), self._acting(), self._parent(place) as parent_fd:
+                fd = open_regular(parent_fd, _leaf(place))
+            return OpenFile(fd, place.text, stack.pop_all())
+
+    def write(self, path: str, data: bytes, mode: int = 0o600) -> int:
+        """Replaces or creates the file; see ``write_stream``."""
+        return self.write_stream(path, (data,), mode, max_bytes=self.limits.max_file_bytes)
+
+    def write_stream(self, path: str, chunks: Iterable[bytes], mode: int = 0o600, max_bytes: int | None = None) -> int:
+        """Replaces or creates the file with all the chunks, durably, or changes nothing; returns its size in bytes.
+
+        A link of that name is replaced, not followed; the parent must exist. Special bits of ``mode`` are dropped.
+        TOO_LARGE above ``max_bytes`` or ``max_raw_bytes``. What ``chunks`` raises passes through.
+        """
+        place = self._changeable(path)
+        limit = self.limits.max_raw_bytes if max_bytes is None else max_bytes
+        with self.locks.using(Use.WRITE, place), self._open_parent(place) as parent_fd:
+            with translated(place.text):
+                self._refuse_directory(parent_fd, place)
+                writer = FileWriter(parent_fd, self._acting)
+            with writer:
+                size_bytes = _copy(chunks, writer, limit, place.text)
+                with translated(place.text):
+                    writer.commit(place.name, mode)
+        return size_bytes
+
+    def listing(self, path: str, limit: int, offset: int = 0, cursor: str | None = None) -> Page:
+        """One page of a directory; see ``list_page``. ``limit`` is lowered to ``max_list_entries``."""
+        place = parse_path(path)
+        with self._reading(place) as parent_fd:
+            fd = os.open(_leaf(place), SCAN_FLAGS, dir_fd=parent_fd)
+            try:
+                return list_page(fd, place, min(limit, self.limits.max_list_entries), offset, cursor)
+            finally:
+                os.close(fd)
+
+    def stat(self, path: str) -> Entry:
+        """What lies at the path itself, link or not."""
+        place = parse_path(path)
+        with self._reading(place) as parent_fd:
+            return entry_of(place, os.stat(_leaf(place), dir_fd=parent_fd, follow_symlinks=False))
+
+    def mkdir(self, path: str, parents: bool = False) -> bool:
+        """Makes the directory (mode 0755). With ``parents`` also those above, and one that is there is no error but
+        False."""
+        place = self._changeable(path)
+        with self.locks.using(Use.WRITE, place), translated(place.text):
+            if not parents:
+                with self._open_parent(place) as parent_fd:
+                    self._make(parent_fd, place.name)
+                return True
+            return self._make_chain(place)
+
+    def delete(self, path: str, recursive: bool = False) -> None:
+        """Removes a file, a link itself, or a directory: one with entries only with ``recursive``, at one stroke."""
+        place = self._changeable(path)
+        with self.locks.using(Use.TREE, place), translated(place.text), self._open_parent(place) as parent_fd:
+            with self._acting():
+                gone = _remove_plainly(parent_fd, place.name)
+            if not gone:
+                if not recursive:
+                    raise FileFault(FaultKind.NOT_EMPTY, f"{place.text} is a directory with entries")
+                self._remove_tree(parent_fd, place)
+            sync_directory(parent_fd)
+
+    def move(self, source: str, destination: str, overwrite: bool = False) -> None:
+        """Renames; with ``overwrite`` replaces a file by a file or an empty directory by a directory."""
+        old, new = self._changeable(source), self._changeable(destination)
+        if new.within(old) and new != old:
+            raise FileFault(FaultKind.PATH_INVALID, f"{old.text} cannot be moved into itself")
+        both = (old,) if old == new else (old, new)
+        with self.locks.using(Use.TREE, *both), self._open_parent(old) as old_fd, self._open_parent(new) as new_fd:
+            with translated(old.text):
+                self._demand_presence(old_fd, old)
+            with translated(new.text):
+                with self._acting():
+                    if overwrite:
+                        os.rename(old.name, new.name, src_dir_fd=old_fd, dst_dir_fd=new_fd)
+                    else:
+                        rename_no_replace(old_fd, old.name, new_fd, new.name)
+                sync_directory(new_fd)
+                sync_directory(old_fd)
+
+    def _acting(self) -> AbstractContextManager[None]:
+        return acting_as(self._uid, self._gid)
+
+    def _changeable(self, path: str) -> SandboxPath:
+        place = parse_path(path, change=True)
+        if place.is_root:
+            raise FileFault(FaultKind.PATH_INVALID, f"{place.text} itself cannot be changed")
+        return place
+
+    @contextmanager
+    def _reading(self, place: SandboxPath) -> Iterator[int]:
+        """Inside, system calls are made as the sandbox's user. Gives an O_PATH descriptor of the parent."""
+        with (
+            self.locks.using(Use.READ, place),
+            translated(place.text),
+            self._acting(),
+            self._parent(place) as parent_fd,
+        ):
+            yield parent_fd
+
+    @contextmanager
+    def _parent(self, place: SandboxPath) -> Iterator[int]:
+        """An O_PATH descriptor of the directory that holds ``place`` (of a root: the root itself)."""
+        base_fd = os.open(getattr(self._directories, place.root), PATH_FLAGS)
+        try:
+            parent_fd = open_directory(base_fd, place.parent_parts)
+        finally:
+            os.close(base_fd)
+        try:
+            yield parent_fd
+        finally:
+            os.close(parent_fd)
+
+    @contextmanager
+    def _open_parent(self, place: SandboxPath) -> Iterator[int]:
+        """The same, opened as the sandbox's user but used outside of that."""
+        with translated(place.text), self._acting(), self._parent(place) as parent_fd:
+            own_fd = os.dup(parent_fd)
+        try:
+            yield own_fd
+        finally:
+            os.close(own_fd)
+
+    def _refuse_directory(self, parent_fd: int, place: SandboxPath) -> None:
+        """Before a long body is read for nothing; the rename refuses it in any case."""
+        try:
+            with self._acting():
+                found = os.stat(place.name, dir_fd=parent_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+    def _demand_presence(self, parent_fd: int, place: SandboxPath) -> None:
+        with self._acting():
+            os.stat(place.name, dir_fd=parent_fd, follow_symlinks=False)
+
+    def _make(self, parent_fd: int, name: bytes) -> None:
+        with self._acting():
+            os.mkdir(name, 0o755, dir_fd=parent_fd)
+            fd = os.open(name, SCAN_FLAGS, dir_fd=parent_fd)
+            try:
+                os.fchmod(fd, 0o755)
+            finally:
+                os.close(fd)
+        sync_directory(parent_fd)
+
+    def _make_chain(self, place: SandboxPath) -> bool:
+        created = False
+        for depth in range(1, len(place.parts) + 1):
+            step = SandboxPath(place.root, place.parts[:depth])
+            with self._open_parent(step) as parent_fd:
+                try:
+                    self._make(parent_fd, step.name)
+                    created = True
+                except FileExistsError:
+                    with self._acting():
+                        # ENOTDIR for anything but a directory, which is then the answer.
+                        os.close(os.open(step.name, PATH_FLAGS, dir_fd=parent_fd))
+        return created
+
+    def _remove_tree(self, parent_fd: int, place: SandboxPath) -> None:
+        with self._acting():
+            allowed = os.access(b".", os.W_OK | os.X_OK, dir_fd=parent_fd, effective_ids=True)
+        if not allowed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        with self._trash.unit() as unit:
+            unit.take(parent_fd, place.name)
+            try:
+                unit.remove(time.monotonic() + self.limits.delete_seconds)
+            except OSError:
+                # It is out of the sandbox already; a later ``empty`` of the trash goes on.
+                return
+
+
+def _leaf(place: SandboxPath) -> bytes:
+    return place.name if place.parts else b"."
+
+
+def _remove_plainly(parent_fd: int, name: bytes) -> bool:
+    """Removes anything but a directory with entries, for which it answers False."""
+    try:
+        if stat.S_ISDIR(os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode):
+            os.rmdir(name, dir_fd=parent_fd)
+        else:
+            os.unlink(name, dir_fd=parent_fd)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False
+        raise
+    return True
+
+
+def _copy(chunks: Iterable[bytes], writer: FileWriter, max_bytes: int, path: str) -> int:
+    size_bytes = 0
+    for chunk in chunks:
+        size_bytes += len(chunk)
+        if size_bytes > max_bytes:
+            raise FileFault(FaultKind.TOO_LARGE, f"{path} may have at most {max_bytes} bytes", max_bytes=max_bytes)
+        try:
+            writer.write(chunk)
+        except OSError as error:
+            raise fault_of(error, path) from error
+    return size_bytes
