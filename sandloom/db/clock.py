@@ -9,7 +9,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import GenericFunction
 
 
-class now_us(GenericFunction[int]):  # noqa: N801 - reads as the SQL function it is
+class now_us(GenericFunction[int]):
     """Microseconds since the epoch, UTC, when the statement runs."""
 
     type = BigInteger()

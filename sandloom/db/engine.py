@@ -130,7 +130,7 @@ def _transact(engine: Engine, function: Callable[[Connection], T]) -> T:
                     raise
         except exc.DBAPIError as error:
             if _retryable(error) and attempt < _ATTEMPTS:
-                time.sleep(random.uniform(0, 0.002 * 2**attempt))  # noqa: S311 - backoff after a lock conflict
+                time.sleep(random.uniform(0, 0.002 * 2**attempt))
                 continue
             if not _outage(error) and not _retryable(error):
                 raise

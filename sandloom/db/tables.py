@@ -6,8 +6,19 @@
 from __future__ import annotations
 
 from sqlalchemy import (
-    BigInteger, Boolean, Column, ForeignKey, Index, Integer, LargeBinary, MetaData, PrimaryKeyConstraint, String, Table,
-    Text, UniqueConstraint,
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
 )  # fmt: skip
 from sqlalchemy.dialects import mysql
 

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sandloom.errors import (
-    ExecIdConflict, ParallelLimit, QueueFull, SandboxNotReady, SandloomError, ScopeBusy,
+    ExecIdConflict,
+    ParallelLimit,
+    QueueFull,
+    SandboxNotReady,
+    SandloomError,
+    ScopeBusy,
 )  # fmt: skip
 from sandloom.execs.records import ExecRequest
 from sandloom.sandboxes.diagnose import OwnedRow, refusal

@@ -7,7 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement, Connection, Row, Select, and_, case, exists, func, insert, literal, select, update,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    and_,
+    case,
+    exists,
+    func,
+    insert,
+    literal,
+    select,
+    update,
 )  # fmt: skip
 
 from sandloom.db.clock import now_us
@@ -220,7 +231,7 @@ def output(connection: Connection, key: ExecKey) -> tuple[bytes, bytes]:
     )
 
 
-class LostRace(Exception):  # noqa: N818 - never leaves the package; undoes the transaction it is raised in
+class LostRace(Exception):
     """The row was no longer in the state that the write was for."""
 
 

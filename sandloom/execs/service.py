@@ -136,7 +136,9 @@ class Execs:
             after = repository.fetch(connection, key)
             assert after is not None
             runs = after.status == ExecStatus.RUNNING
-            return CancelResult(repository.to_exec(after), cancelled=status is ExecStatus.QUEUED or runs, ring_worker=runs)
+            return CancelResult(
+                repository.to_exec(after), cancelled=status is ExecStatus.QUEUED or runs, ring_worker=runs
+            )
 
         for _ in range(_ATTEMPTS):
             try:

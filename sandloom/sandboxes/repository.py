@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, ColumnElement, Row, Select, and_, case, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, func, insert, select, update
 
 from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us

@@ -9,13 +9,20 @@ from typing import Any
 from sqlalchemy import Connection, case, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us
 from sandloom.db.engine import Database
 from sandloom.db.tables import operations, sandbox_history, sandboxes
 from sandloom.errors import (
-    FilePathLocked, NoWorkerAvailable, OperationSeen, SandboxBusy, SandboxNotFound, SandboxSuspended, ScopeMismatch,
-    StaleRoute, Unavailable, WorkerLost,
+    FilePathLocked,
+    NoWorkerAvailable,
+    OperationSeen,
+    SandboxBusy,
+    SandboxNotFound,
+    SandboxSuspended,
+    ScopeMismatch,
+    StaleRoute,
+    Unavailable,
+    WorkerLost,
 )  # fmt: skip
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes import placement, repository
@@ -235,7 +242,7 @@ class Sandboxes:
         self, connection: Connection, key: SandboxKey, row: Any | None, scope: str, profile_id: str, by: str
     ) -> Route:
         found = repository.candidates(connection, profile_id, self._policy.declared_hash)
-        ties = [random.random() for _ in found]  # noqa: S311 - spreads replicas over equal workers
+        ties = [random.random() for _ in found]
         for candidate in placement.rank(found, ties):
             worker = repository.reserve(connection, candidate.worker_id, candidate.epoch)
             if worker is not None:
@@ -274,7 +281,7 @@ class Sandboxes:
                     total_lifetime_ms=0,
                     created_us=now,
                     **values,
-                )  # fmt: skip
+                )
             )
         else:
             generation = row.generation + 1

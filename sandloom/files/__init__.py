@@ -1,0 +1,1 @@
+"""Files of a sandbox as the control plane sees them."""

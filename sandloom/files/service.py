@@ -1,0 +1,114 @@
+"""File calls of the API: small ones as a message to the owner, large bodies over the byte channel."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any
+
+from sandloom.contracts.ports import WorkerControl
+from sandloom.errors import FileTooLarge
+from sandloom.files.channel import ByteChannel, RawFile
+from sandloom.ids import SandboxKey
+from sandloom.sandboxes.gateway import SandboxGateway
+from sandloom.sandboxes.records import Route
+from sandloom.sandboxes.service import Sandboxes
+from sandloom.sandboxes.states import SandboxStatus
+
+#: Bodies above this never travel in a message.
+MAX_MESSAGE_BYTES = 256 * 1024
+CALL_TIMEOUT_SECONDS = 30.0
+
+
+class Files:
+    """Every method raises the error that the client is to see."""
+
+    def __init__(
+        self,
+        sandboxes: Sandboxes,
+        gateway: SandboxGateway,
+        control: WorkerControl,
+        channel: ByteChannel,
+        *,
+        max_file_api_bytes: int,
+        max_raw_file_bytes: int,
+    ) -> None:
+        self._sandboxes = sandboxes
+        self._gateway = gateway
+        self._control = control
+        self._channel = channel
+        self._max_file_api_bytes = max_file_api_bytes
+        self._max_raw_file_bytes = max_raw_file_bytes
+
+    def read(self, key: SandboxKey, generation: int, path: str) -> bytes:
+        """A whole regular file of at most MAX_FILE_API_BYTES; larger ones: FileTooLarge."""
+        route = self._ready(key, generation)
+        arguments = {"path": path, "max_bytes": MAX_MESSAGE_BYTES}
+        try:
+            answer = self._call(route, "sandloom.files.read", arguments)
+        except FileTooLarge:
+            return self._read_large(route, path)
+        return base64.b64decode(answer["content_base64"])
+
+    def write(self, key: SandboxKey, generation: int, path: str, data: bytes, mode: int | None) -> dict[str, Any]:
+        """Replace or create a file, whole or not at all."""
+        if len(data) > self._max_file_api_bytes:
+            raise FileTooLarge(
+                f"A file of this call holds at most {self._max_file_api_bytes} bytes; use the raw route."
+            )
+        route = self._ready(key, generation)
+        if len(data) > MAX_MESSAGE_BYTES:
+            return self._channel.write(route, path, [data], len(data), mode, self._max_file_api_bytes)
+        arguments = {"path": path, "content_base64": base64.b64encode(data).decode(), "mode": mode}
+        return self._call(route, "sandloom.files.write", arguments)
+
+    def list(
+        self, key: SandboxKey, generation: int, path: str, limit: int, offset: int, cursor: str | None
+    ) -> dict[str, Any]:
+        route = self._ready(key, generation)
+        arguments = {"path": path, "limit": limit, "offset": offset, "cursor": cursor}
+        return self._call(route, "sandloom.files.list", arguments)
+
+    def stat(self, key: SandboxKey, generation: int, path: str) -> dict[str, Any]:
+        return self._call(self._ready(key, generation), "sandloom.files.stat", {"path": path})
+
+    def mkdir(self, key: SandboxKey, generation: int, path: str, parents: bool) -> dict[str, Any]:
+        return self._call(self._ready(key, generation), "sandloom.files.mkdir", {"path": path, "parents": parents})
+
+    def delete(self, key: SandboxKey, generation: int, path: str, recursive: bool) -> dict[str, Any]:
+        arguments = {"path": path, "recursive": recursive}
+        return self._call(self._ready(key, generation), "sandloom.files.delete", arguments)
+
+    def move(self, key: SandboxKey, generation: int, source: str, destination: str, overwrite: bool) -> dict[str, Any]:
+        arguments = {"source": source, "destination": destination, "overwrite": overwrite}
+        return self._call(self._ready(key, generation), "sandloom.files.move", arguments)
+
+    def open_raw(self, key: SandboxKey, generation: int, path: str, range_header: str | None) -> RawFile:
+        return self._channel.read(self._ready(key, generation), path, range_header)
+
+    def put_raw(
+        self, key: SandboxKey, generation: int, path: str, chunks: Iterable[bytes], length_bytes: int | None,
+        mode: int | None,
+    ) -> dict[str, Any]:  # fmt: skip
+        if length_bytes is not None and length_bytes > self._max_raw_file_bytes:
+            raise FileTooLarge(f"A file of this call holds at most {self._max_raw_file_bytes} bytes.")
+        route = self._ready(key, generation)
+        return self._channel.write(route, path, chunks, length_bytes, mode, self._max_raw_file_bytes)
+
+    def _ready(self, key: SandboxKey, generation: int) -> Route:
+        route = self._sandboxes.current(key, generation)
+        return self._gateway.connect(key, generation) if route.status is SandboxStatus.ASSIGNED else route
+
+    def _call(self, route: Route, task: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        named = {"sandbox_id": route.key.sandbox_id, "generation": route.generation, **arguments}
+        return self._control.call(route.queue, task, route.key.tenant_id, named, timeout_seconds=CALL_TIMEOUT_SECONDS)
+
+    def _read_large(self, route: Route, path: str) -> bytes:
+        raw = self._channel.read(route, path)
+        if raw.size > self._max_file_api_bytes:
+            raw.close()
+            raise FileTooLarge(
+                f"The file has {raw.size} bytes; this call returns at most {self._max_file_api_bytes}.",
+                size_bytes=raw.size,
+            )
+        return b"".join(raw.chunks)

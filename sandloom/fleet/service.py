@@ -1,0 +1,71 @@
+"""Leases: who lives, by the database's clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select, update
+
+from sandloom.clock import MICROSECONDS
+from sandloom.db.clock import now_us
+from sandloom.db.engine import Database
+from sandloom.db.tables import workers
+from sandloom.fleet import repository
+from sandloom.fleet.records import Worker, WorkerStatus
+
+_w = workers.c
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What a lease watcher looks at: ``renewals`` moves while the worker lives."""
+
+    worker_id: str
+    epoch: int
+    renewals: int
+
+
+class Fleet:
+    """Workers as the database knows them. Registration is ``sandloom.reclaim.adoption``."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def renew(self, worker_id: str, epoch: int, lease_ttl_seconds: float, load: Mapping[str, Any]) -> bool:
+        """Prolong the lease from the database's now. False: a newer epoch lives, or this one was declared lost."""
+        statement = (
+            update(workers)
+            .where(_w.worker_id == worker_id, _w.epoch == epoch, _w.status.in_(("ACTIVE", "DRAINING")))
+            .values(
+                lease_expires_us=now_us() + int(lease_ttl_seconds * MICROSECONDS),
+                renewals=_w.renewals + 1,
+                load=json.dumps(dict(load)),
+            )
+        )
+        return self._db.write(lambda connection: connection.execute(statement).rowcount == 1)
+
+    def unregister(self, worker_id: str, epoch: int) -> None:
+        """A clean end: nothing more is placed here, and what waits is ended or taken up by the next start."""
+        statement = (
+            update(workers)
+            .where(_w.worker_id == worker_id, _w.epoch == epoch, _w.status != WorkerStatus.GONE)
+            .values(status=WorkerStatus.STOPPED, lease_expires_us=now_us(), renewals=_w.renewals + 1)
+        )
+        self._db.write(lambda connection: connection.execute(statement))
+
+    def get(self, worker_id: str) -> Worker | None:
+        row = self._db.read(lambda connection: repository.fetch(connection, worker_id))
+        return repository.to_worker(row) if row is not None else None
+
+    def list_workers(self, limit: int = 1000) -> list[Worker]:
+        """Workers that are not declared lost, by id."""
+        query = repository.worker_query().where(_w.status != WorkerStatus.GONE).order_by(_w.worker_id).limit(limit)
+        return self._db.read(lambda connection: [repository.to_worker(row) for row in connection.execute(query)])
+
+    def leases(self) -> Sequence[Lease]:
+        """Every lease that may still matter."""
+        query = select(_w.worker_id, _w.epoch, _w.renewals).where(_w.status != WorkerStatus.GONE)
+        return self._db.read(lambda connection: [Lease(*row) for row in connection.execute(query)])

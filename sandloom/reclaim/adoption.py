@@ -1,0 +1,169 @@
+"""A worker starts: a new epoch, and what becomes of the sandboxes of its earlier ones. One transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, case, insert, literal, select, update
+from sqlalchemy.exc import IntegrityError
+
+from sandloom.db.clock import now_us
+from sandloom.db.engine import Database
+from sandloom.db.tables import execs, sandbox_history, sandboxes, workers
+from sandloom.errors import WorkerIdInUse
+from sandloom.execs import repository as exec_rows
+from sandloom.execs.records import Outcome
+from sandloom.execs.states import ExecStatus, Reason
+from sandloom.fleet import repository as worker_rows
+from sandloom.fleet.records import NodeInfo, Registration
+from sandloom.ids import ExecKey, SandboxKey
+from sandloom.sandboxes import repository as sandbox_rows
+from sandloom.sandboxes.service import released_values
+from sandloom.sandboxes.states import LIVE, SandboxStatus, Workspace
+
+_e, _s, _w = execs.c, sandboxes.c, workers.c
+
+LOST_RUNNING = Outcome(
+    ExecStatus.WORKER_LOST, Reason.WORKER_LOST, error="SANDBOX_WORKER_LOST",
+    detail="The worker ended while the command was running.",
+)  # fmt: skip
+LOST_QUEUED = Outcome(
+    ExecStatus.WORKER_LOST, Reason.WORKER_LOST, error="SANDBOX_WORKER_LOST",
+    detail="The worker was lost before the command was started.",
+)  # fmt: skip
+
+
+def register(db: Database, node: NodeInfo) -> Registration:
+    """Give the worker its next epoch. Raises WorkerIdInUse while the lease of that id lives elsewhere.
+
+    Sandboxes whose directories are there go on under the next generation, with the commands that were still QUEUED.
+    The others are released as lost, so that the next resolve says so. RUNNING commands of earlier epochs are over: the
+    caller has ended their processes before.
+    """
+
+    def move(connection: Connection) -> Registration:
+        row = worker_rows.fetch(connection, node.worker_id, lock=True)
+        if row is not None:
+            lives = row.status in ("ACTIVE", "DRAINING") and row.lease_expires_us > row.now
+            if lives and not (node.takeover and row.root_id == node.root_id):
+                raise WorkerIdInUse
+        epoch = row.epoch + 1 if row is not None else 1
+        worker_rows.store(connection, node, epoch)
+        lost = _give_up_lost(connection, node, epoch)
+        _end_running(connection, node.worker_id, epoch)
+        kept = _adopt(connection, node.worker_id, epoch)
+        connection.execute(
+            update(workers)
+            .where(_w.worker_id == node.worker_id)
+            .values(reserved=sandbox_rows.slots_held(node.worker_id))
+        )
+        return Registration(epoch, kept, lost)
+
+    for _ in range(3):
+        try:
+            return db.write(move)
+        except IntegrityError:
+            continue  # another start of the same id made the row first; it now holds the lease
+    raise WorkerIdInUse
+
+
+def _earlier(worker_id: str, epoch: int) -> ColumnElement[bool]:
+    return and_(_s.worker_id == worker_id, _s.worker_epoch != epoch)
+
+
+def _give_up_lost(connection: Connection, node: NodeInfo, epoch: int) -> int:
+    """Release what this disk does not hold; returns how many live sandboxes that were."""
+    rows = connection.execute(
+        select(_s.tenant_id, _s.sandbox_id, _s.generation, _s.root_id, _s.ready_us, _s.status).where(
+            _earlier(node.worker_id, epoch), _s.status.in_((*LIVE, SandboxStatus.RELEASING))
+        )
+    ).all()
+    lost = 0
+    for row in rows:
+        key = SandboxKey(row.tenant_id, row.sandbox_id)
+        releasing = row.status == SandboxStatus.RELEASING
+        here = row.root_id == node.root_id and (row.ready_us is None or releasing or key in node.present)
+        if here:
+            continue
+        end_open(connection, key, LOST_QUEUED)
+        workspace = Workspace.NEW if releasing else Workspace.LOST
+        connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(released_values(workspace)))
+        sandbox_rows.close_history(connection, key, row.generation, now_us(), "workspace_lost", node.worker_id)
+        lost += not releasing
+    return lost
+
+
+def _end_running(connection: Connection, worker_id: str, epoch: int) -> None:
+    rows = connection.execute(
+        select(_e.tenant_id, _e.sandbox_id, _e.exec_id, _e.last_seq).where(
+            _e.open_worker_id == worker_id, _e.status == ExecStatus.RUNNING, _e.worker_epoch != epoch
+        )
+    ).all()
+    for row in rows:
+        key = ExecKey(row.tenant_id, row.sandbox_id, row.exec_id)
+        exec_rows.end(connection, key, _e.status == ExecStatus.RUNNING, row.last_seq, [], LOST_RUNNING)
+
+
+def _adopt(connection: Connection, worker_id: str, epoch: int) -> int:
+    """Everything left of earlier epochs is on this disk: it moves to the new epoch under the next generation."""
+    earlier = _earlier(worker_id, epoch)
+    live = and_(earlier, _s.status.in_(LIVE))
+    connection.execute(
+        update(execs)
+        .where(_e.open_worker_id == worker_id, _e.worker_epoch != epoch, _e.status == ExecStatus.QUEUED)
+        .values(generation=_e.generation + 1, worker_epoch=epoch, ring_us=now_us())
+    )
+    _roll_history(connection, worker_id, live)
+    kept = connection.execute(
+        update(sandboxes)
+        .where(live)
+        .values(
+            generation=_s.generation + 1,
+            worker_epoch=epoch,
+            status=SandboxStatus.ASSIGNED,
+            workspace=case((_s.ready_us.is_(None), _s.workspace), else_=Workspace.KEPT.value),
+            active_execs=sandbox_rows.open_exec_count(),
+            assigned_us=now_us(),
+            status_us=now_us(),
+        )
+    )
+    connection.execute(
+        update(sandboxes)
+        .where(earlier, _s.status == SandboxStatus.RELEASING)
+        .values(generation=_s.generation + 1, worker_epoch=epoch)
+    )
+    return kept.rowcount
+
+
+def _roll_history(connection: Connection, worker_id: str, live: ColumnElement[bool]) -> None:
+    h = sandbox_history.c
+    same = and_(h.tenant_id == _s.tenant_id, h.sandbox_id == _s.sandbox_id, h.generation == _s.generation)
+    connection.execute(
+        update(sandbox_history)
+        .where(h.released_us.is_(None), select(_s.sandbox_id).where(same, live).correlate(sandbox_history).exists())
+        .values(released_us=now_us(), release_reason="worker_restarted", released_by=worker_id)
+    )
+    columns: dict[str, Any] = {
+        "tenant_id": _s.tenant_id,
+        "sandbox_id": _s.sandbox_id,
+        "generation": _s.generation + 1,
+        "worker_id": _s.worker_id,
+        "started_us": now_us(),
+        "created_by": literal(worker_id),
+    }
+    connection.execute(insert(sandbox_history).from_select(list(columns), select(*columns.values()).where(live)))
+
+
+def end_open(connection: Connection, key: SandboxKey, outcome: Outcome) -> list[ExecKey]:
+    """End every command of the sandbox that has not ended."""
+    rows = connection.execute(
+        select(_e.exec_id, _e.last_seq).where(
+            _e.tenant_id == key.tenant_id, _e.sandbox_id == key.sandbox_id, _e.open_worker_id.is_not(None)
+        )
+    ).all()
+    ended = []
+    for exec_id, last_seq in rows:
+        exec_key = ExecKey(*key, exec_id)
+        exec_rows.end(connection, exec_key, _e.open_worker_id.is_not(None), last_seq, [], outcome)
+        ended.append(exec_key)
+    return ended

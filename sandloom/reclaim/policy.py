@@ -1,0 +1,40 @@
+"""When something may be taken back. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Beyond the arithmetic: clocks that drift, a process that is descheduled, a signal that needs a moment.
+LEASE_MARGIN_SECONDS = 5.0
+RING_AGAIN_CAP_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimPolicy:
+    """The periods and bounds of maintenance."""
+
+    heartbeat_interval_seconds: float = 10
+    heartbeat_ttl_seconds: float = 30
+    orphan_running_grace_seconds: float = 60
+    orphan_release_grace_seconds: float = 300
+    terminate_grace_seconds: float = 5
+    idle_ttl_seconds: float = 1800
+    max_queued_seconds: float = 3600
+    stalled_release_seconds: float = 30
+    history_retention_days: float = 15
+    batch_size: int = 100
+
+    @property
+    def fence_after_seconds(self) -> float:
+        """A worker's spawner ends every command this long after the sending of its last acknowledged renewal."""
+        return self.heartbeat_ttl_seconds + self.orphan_running_grace_seconds
+
+    @property
+    def lost_after_seconds(self) -> float:
+        """A watcher declares a worker lost after seeing its lease unrenewed for this long: its commands are dead then."""
+        return self.fence_after_seconds + self.terminate_grace_seconds + LEASE_MARGIN_SECONDS
+
+
+def ring_again_delay_seconds(rings: int) -> int:
+    """Seconds until a doorbell that was sent ``rings`` times again is sent once more: 5, 10, 20 … 300."""
+    return int(min(RING_AGAIN_CAP_SECONDS, 5 * 2 ** min(rings, 10)))

@@ -1,0 +1,242 @@
+"""Maintenance over rows. Each method is safe to run twice and safe to miss; none waits for a worker.
+
+Methods that end execs return their keys and last seq, so that the caller can publish them on the bus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, select, update
+
+from sandloom.clock import MICROSECONDS
+from sandloom.db.clock import now_us
+from sandloom.db.engine import Database
+from sandloom.db.tables import exec_events, execs, operations, sandbox_history, sandboxes, usage_records, workers
+from sandloom.execs import repository as exec_rows
+from sandloom.execs.records import Outcome
+from sandloom.execs.repository import LostRace
+from sandloom.execs.states import ExecStatus, Reason
+from sandloom.fleet.records import WorkerStatus
+from sandloom.fleet.service import Lease
+from sandloom.ids import ExecKey, SandboxKey
+from sandloom.reclaim.adoption import LOST_QUEUED, LOST_RUNNING, end_open
+from sandloom.reclaim.policy import ReclaimPolicy, ring_again_delay_seconds
+from sandloom.sandboxes import repository as sandbox_rows
+from sandloom.sandboxes.records import Route
+from sandloom.sandboxes.service import released_values
+from sandloom.sandboxes.states import LIVE, SandboxStatus, Workspace
+
+_e, _s, _w = execs.c, sandboxes.c, workers.c
+
+#: A day: no envelope is accepted for longer than this after its deadline was set, with room to spare.
+OPERATIONS_KEPT_SECONDS = 8 * 86_400
+
+QUEUE_TIMEOUT = Outcome(
+    ExecStatus.TIMED_OUT, Reason.QUEUE_TIMEOUT, error="SANDBOX_QUEUE_TIMEOUT",
+    detail="The command waited in the queue longer than allowed and was never started.",
+)  # fmt: skip
+
+Ended = tuple[ExecKey, int]
+
+
+class Reclaim:
+    """The decisions of ``policy`` carried out in batches of ``policy.batch_size``."""
+
+    def __init__(self, db: Database, policy: ReclaimPolicy) -> None:
+        self._db = db
+        self._policy = policy
+
+    # --- workers ---
+
+    def declare_lost(self, lease: Lease) -> bool:
+        """Mark a worker GONE whose lease a watcher saw lapse; False when it was renewed after all."""
+        statement = (
+            update(workers)
+            .where(
+                _w.worker_id == lease.worker_id,
+                _w.epoch == lease.epoch,
+                _w.renewals == lease.renewals,
+                _w.status != WorkerStatus.GONE,
+            )
+            .values(status=WorkerStatus.GONE)
+        )
+        return self._db.write(lambda connection: connection.execute(statement).rowcount == 1)
+
+    def end_lost_execs(self) -> list[Ended]:
+        """End what GONE workers left open."""
+        rows = self._open_execs(_w.status == WorkerStatus.GONE)
+        return [
+            ended
+            for row in rows
+            if (ended := self._end(row, LOST_RUNNING if row.status == ExecStatus.RUNNING else LOST_QUEUED))
+        ]
+
+    def release_orphans(self) -> int:
+        """Release sandboxes whose worker is GONE for longer than the release grace: their workspace is lost."""
+        grace_us = int(self._policy.orphan_release_grace_seconds * MICROSECONDS)
+        rows = self._sandboxes(
+            _s.status.in_((*LIVE, SandboxStatus.RELEASING)),
+            _w.status == WorkerStatus.GONE,
+            _w.lease_expires_us < now_us() - grace_us,
+        )
+        return sum(self._db.write(lambda connection, row=row: _release_orphan(connection, row)) for row in rows)  # type: ignore[misc]
+
+    # --- sandboxes ---
+
+    def begin_idle_releases(self) -> list[Route]:
+        """Move sandboxes that idled too long to RELEASING; their workers must be told."""
+        idle_us = int(self._policy.idle_ttl_seconds * MICROSECONDS)
+        rows = self._sandboxes(
+            _s.status.in_((SandboxStatus.ASSIGNED, SandboxStatus.READY)),
+            _s.active_execs == 0,
+            _s.last_active_us < now_us() - idle_us,
+            _w.lease_expires_us > now_us(),
+            _w.epoch == _s.worker_epoch,
+        )
+        return [self._route(row) for row in rows if self._db.write(_idle_release(row))]
+
+    def stalled_releases(self) -> list[Route]:
+        """Sandboxes that are RELEASING for a while although their worker lives: tell it again."""
+        stalled_us = int(self._policy.stalled_release_seconds * MICROSECONDS)
+        rows = self._sandboxes(
+            _s.status == SandboxStatus.RELEASING,
+            _s.status_us < now_us() - stalled_us,
+            _w.lease_expires_us > now_us(),
+            _w.epoch == _s.worker_epoch,
+        )
+        return [self._route(row) for row in rows]
+
+    # --- execs ---
+
+    def end_queue_timeouts(self) -> list[Ended]:
+        """End what waited longer than ``max_queued_seconds``."""
+        waited_us = int(self._policy.max_queued_seconds * MICROSECONDS)
+        rows = self._open_execs(_e.status == ExecStatus.QUEUED, _e.queued_us < now_us() - waited_us)
+        return [ended for row in rows if (ended := self._end(row, QUEUE_TIMEOUT))]
+
+    def due_rings(self) -> list[tuple[str, ExecKey, int]]:
+        """Doorbells to send again: (queue, exec, generation). Each is due later the next time."""
+        rows = self._open_execs(_e.status == ExecStatus.QUEUED, _e.ring_us <= now_us(), _w.lease_expires_us > now_us())
+        due = []
+        for row in rows:
+            delay_us = ring_again_delay_seconds(row.rings + 1) * MICROSECONDS
+            statement = (
+                update(execs)
+                .where(exec_rows.is_key(_key(row)), _e.status == ExecStatus.QUEUED, _e.rings == row.rings)
+                .values(rings=_e.rings + 1, ring_us=now_us() + delay_us)
+            )
+            if self._db.write(_rowcount_is_one(statement)):
+                due.append((row.queue, _key(row), row.generation))
+        return due
+
+    def prune(self) -> int:
+        """Remove one batch of each kind of row that is past its retention; returns how many execs that were."""
+        kept_us = int(self._policy.history_retention_days * 86_400 * MICROSECONDS)
+        query = select(_e.tenant_id, _e.sandbox_id, _e.exec_id).where(_e.finished_us < now_us() - kept_us)
+        rows = self._db.read(lambda connection: connection.execute(query.limit(self._policy.batch_size)).all())
+        for row in rows:
+            self._db.write(_remove_exec(ExecKey(*row)))
+        h, o = sandbox_history.c, operations.c
+        seen_us = OPERATIONS_KEPT_SECONDS * MICROSECONDS
+        self._db.write(lambda c: c.execute(delete(sandbox_history).where(h.released_us < now_us() - kept_us)))
+        self._db.write(lambda c: c.execute(delete(operations).where(o.seen_us < now_us() - seen_us)))
+        return len(rows)
+
+    # --- inside ---
+
+    def _route(self, row: Row[Any]) -> Route:
+        return sandbox_rows.to_route(row, int(self._policy.idle_ttl_seconds))
+
+    def _sandboxes(self, *conditions: ColumnElement[bool]) -> Sequence[Row[Any]]:
+        query = sandbox_rows.route_query().where(*conditions).order_by(_s.last_active_us)
+        return self._db.read(lambda connection: connection.execute(query.limit(self._policy.batch_size)).all())
+
+    def _open_execs(self, *conditions: ColumnElement[bool]) -> Sequence[Row[Any]]:
+        query: Select[Any] = (
+            select(_e.tenant_id, _e.sandbox_id, _e.exec_id, _e.generation, _e.status, _e.last_seq, _e.rings, _w.queue)
+            .join_from(execs, workers, _e.open_worker_id == _w.worker_id)
+            .where(*conditions)
+            .order_by(_e.queued_us)
+            .limit(self._policy.batch_size)
+        )
+        return self._db.read(lambda connection: connection.execute(query).all())
+
+    def _end(self, row: Row[Any], outcome: Outcome) -> Ended | None:
+        key = _key(row)
+
+        def move(connection: Connection) -> None:
+            same = and_(_e.status == row.status, _e.generation == row.generation)
+            exec_rows.end(connection, key, same, row.last_seq, [], outcome)
+
+        try:
+            self._db.write(move)
+        except LostRace:
+            return None
+        return key, row.last_seq + 1
+
+
+def _key(row: Any) -> ExecKey:
+    return ExecKey(row.tenant_id, row.sandbox_id, row.exec_id)
+
+
+def _rowcount_is_one(statement: Any) -> Callable[[Connection], bool]:
+    return lambda connection: bool(connection.execute(statement).rowcount == 1)
+
+
+def _release_orphan(connection: Connection, row: Row[Any]) -> bool:
+    key = SandboxKey(row.tenant_id, row.sandbox_id)
+    moved = connection.execute(
+        update(sandboxes)
+        .where(
+            sandbox_rows.is_key(key),
+            _s.generation == row.generation,
+            _s.worker_epoch == row.worker_epoch,
+            _s.status == row.status,
+        )
+        .values(status=SandboxStatus.RELEASING, status_us=now_us())
+    )
+    if moved.rowcount != 1:
+        return False
+    end_open(connection, key, LOST_QUEUED)
+    workspace = Workspace.NEW if row.status == SandboxStatus.RELEASING else Workspace.LOST
+    connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(released_values(workspace)))
+    sandbox_rows.close_history(connection, key, row.generation, now_us(), "worker_lost", "maintenance")
+    sandbox_rows.give_back(connection, row.worker_id)
+    return True
+
+
+def _idle_release(row: Row[Any]) -> Callable[[Connection], bool]:
+    key = SandboxKey(row.tenant_id, row.sandbox_id)
+
+    def move(connection: Connection) -> bool:
+        moved = connection.execute(
+            update(sandboxes)
+            .where(
+                sandbox_rows.is_key(key),
+                _s.generation == row.generation,
+                _s.status == row.status,
+                _s.last_active_us == row.last_active_us,
+                _s.active_execs == 0,
+            )
+            .values(status=SandboxStatus.RELEASING, status_us=now_us())
+        )
+        if moved.rowcount == 1:
+            sandbox_rows.close_history(connection, key, row.generation, now_us(), "idle", "maintenance")
+        return moved.rowcount == 1
+
+    return move
+
+
+def _remove_exec(key: ExecKey) -> Callable[[Connection], None]:
+    def remove(connection: Connection) -> None:
+        for table in (exec_events, usage_records, execs):
+            c = table.c
+            connection.execute(
+                delete(table).where(
+                    c.tenant_id == key.tenant_id, c.sandbox_id == key.sandbox_id, c.exec_id == key.exec_id
+                )
+            )
+
+    return remove
