@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 
+from pydantic import field_validator
+
 from sandloom.contracts.rest import ExecAnswer
 
 TERMINAL = frozenset({"SUCCEEDED", "FAILED", "TIMED_OUT", "CANCELLED", "WORKER_LOST"})
@@ -11,6 +13,14 @@ TERMINAL = frozenset({"SUCCEEDED", "FAILED", "TIMED_OUT", "CANCELLED", "WORKER_L
 
 class Result(ExecAnswer):
     """The record of a command, finished or not."""
+
+    stdout: str = ""
+    stderr: str = ""
+
+    @field_validator("stdout", "stderr", mode="before")
+    @classmethod
+    def _absent_is_empty(cls, value: str | None) -> str:
+        return "" if value is None else value
 
     @property
     def finished(self) -> bool:
@@ -35,8 +45,8 @@ class Result(ExecAnswer):
             raise CommandFailed(self)
         return self
 
-    def _bytes(self, text: str | None) -> bytes:
-        return base64.b64decode(text or "") if self.encoding == "base64" else (text or "").encode()
+    def _bytes(self, text: str) -> bytes:
+        return base64.b64decode(text) if self.encoding == "base64" else text.encode()
 
 
 class CommandFailed(Exception):

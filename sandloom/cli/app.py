@@ -1,0 +1,76 @@
+"""The command group, and the one place where an error becomes a line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+import sandloom
+from sandloom.cli import (
+    configuration,
+    database,
+    demo,
+    doctor,
+    remote_files,
+    remote_runs,
+    remote_sandboxes,
+    servers,
+)
+from sandloom.cli.invocation import Invocation
+from sandloom.errors import SandloomError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(sandloom.__version__, "-V", "--version", prog_name="sandloom")
+@click.option("--debug", is_flag=True, help="Show a traceback where something fails.")
+@click.pass_context
+def cli(context: click.Context, debug: bool) -> None:
+    """Persistent sandboxes for agents: run the service, or use it."""
+    context.obj = Invocation(environ=dict(os.environ), dotenv=Path.cwd() / ".env")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Exit codes: 0; 2 bad usage, bad settings or blocked isolation; 3 the schema is behind; 1 anything else."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in _before_separator(words)
+    try:
+        code = cli.main(args=words, prog_name="sandloom", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader went away (`sandloom ps | head`); Python must not complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except SandloomError as error:
+        if debug:
+            raise
+        click.echo(f"sandloom: {error.code}: {_one_line(error.detail)}", err=True)
+        sys.exit(getattr(error, "exit_code", 1))
+    except Exception as error:
+        if debug:
+            raise
+        click.echo(f"sandloom: {type(error).__name__}: {_one_line(str(error))} (--debug shows where)", err=True)
+        sys.exit(1)
+
+
+def _before_separator(words: list[str]) -> list[str]:
+    return words[: words.index("--")] if "--" in words else words
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+for _module in (servers, demo, database, doctor, configuration, remote_runs, remote_sandboxes, remote_files):
+    for _command in _module.COMMANDS:
+        cli.add_command(_command)

@@ -1,0 +1,43 @@
+"""How client commands reach a service."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from sandloom.cli.invocation import Invocation, Stop
+from sandloom.sdk import Client
+from sandloom.settings import default_data_dir, read_token
+
+
+def connect(invocation: Invocation) -> Client:
+    """A client for SANDBOX_BASE_URL (default: the local service) with the token of the environment, else of a file."""
+    environ = _with_fallback(invocation)
+    url = base_url(environ)
+    token = environ.get("SANDBOX_API_KEY") or environ.get("SANDBOX_INTERNAL_TOKEN") or read_token(data_dir(environ))
+    if not token:
+        raise Stop(
+            f"no token for {url}: set SANDBOX_API_KEY or SANDBOX_INTERNAL_TOKEN, or start a local 'sandloom up'", 1
+        )
+    return Client(url, token, tenant=environ.get("SANDBOX_TENANT") or None)
+
+
+def base_url(environ: Mapping[str, str]) -> str:
+    return environ.get("SANDBOX_BASE_URL") or f"http://127.0.0.1:{environ.get('SANDBOX_PORT') or 8080}"
+
+
+def data_dir(environ: Mapping[str, str]) -> Path:
+    given = environ.get("SANDBOX_DATA_DIR")
+    return Path(given) if given else default_data_dir(os.path.expanduser("~"), os.geteuid())
+
+
+def _with_fallback(invocation: Invocation) -> Mapping[str, str]:
+    if not invocation.dotenv.is_file():
+        return invocation.environ
+    try:
+        from dotenv import dotenv_values
+    except ImportError:
+        return invocation.environ
+    values = dotenv_values(invocation.dotenv, interpolate=False)
+    return {**{name: value for name, value in values.items() if value is not None}, **invocation.environ}

@@ -1,0 +1,87 @@
+"""``sandloom db``: the schema of the metadata database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sandloom.cli.invocation import Invocation, Stop
+from sandloom.cli.output import json_option, print_json
+from sandloom.settings import Settings, masked
+
+if TYPE_CHECKING:
+    from sandloom.db import Database
+
+
+@click.group("db")
+def database() -> None:
+    """The schema of the metadata database."""
+
+
+@database.command()
+@click.pass_obj
+def upgrade(invocation: Invocation) -> None:
+    """Bring the schema to this release."""
+    from sandloom import db
+
+    opened, url = _open(invocation)
+    db.upgrade(opened)
+    click.echo(f"schema is current: {masked(url)}")
+
+
+@database.command()
+@json_option
+@click.pass_obj
+def check(invocation: Invocation, as_json: bool) -> int:
+    """Compare the schema with the code; exit code 3 when something lacks. Extra columns are reported only."""
+    from sandloom import db
+
+    opened, _ = _open(invocation)
+    difference = db.compare_schema(opened)
+    if as_json:
+        print_json({"missing": list(difference.missing), "extra": list(difference.extra)})
+        return 3 if difference.missing else 0
+    for name in difference.missing:
+        click.echo(f"missing: {name}")
+    for name in difference.extra:
+        click.echo(f"extra:   {name}")
+    if difference.missing:
+        click.echo("sandloom: SANDBOX_SCHEMA_BEHIND: run 'sandloom db upgrade'", err=True)
+        return 3
+    click.echo("schema is current")
+    return 0
+
+
+@database.command()
+@click.option(
+    "--dialect",
+    type=click.Choice(["postgresql", "mariadb", "sqlite"]),
+    default="postgresql",
+    show_default=True,
+    help="Database to write it for.",
+)
+def sql(dialect: str) -> None:
+    """Print the schema as SQL, for databases that others manage."""
+    _require_server_packages()
+    from sandloom import db
+
+    click.echo(db.ddl(dialect), nl=False)
+
+
+def _open(invocation: Invocation) -> tuple[Database, str]:
+    _require_server_packages()
+    from sandloom import db
+
+    settings = Settings.load(invocation.environ, dotenv=invocation.dotenv)
+    return db.open_database(settings.database_url, pool_size=2), settings.database_url
+
+
+def _require_server_packages() -> None:
+    try:
+        import sqlalchemy  # noqa: F401
+    except ImportError:
+        raise Stop("this command needs the server's packages: pip install 'sandloom[server]'") from None
+
+
+COMMANDS = (database,)

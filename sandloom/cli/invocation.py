@@ -1,0 +1,29 @@
+"""What every command gets, and how it stops with a plain message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """The environment as it was at start, and the fallback file."""
+
+    environ: Mapping[str, str]
+    dotenv: Path
+
+
+class Stop(click.ClickException):
+    """A plain message and an exit code, for what has no error code of the service."""
+
+    def __init__(self, message: str, exit_code: int = 2) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"sandloom: {self.message}", err=True, file=file)

@@ -1,0 +1,70 @@
+"""Printing: JSON for programs, tables for people, colours on a terminal only."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def json_option(function: F) -> F:
+    """Adds ``--json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """One line per row; aligned, with a header. Long cells wrap on a terminal and stay whole in a pipe."""
+    cells = [[cell_text(row.get(column)) for column in columns] for row in rows]
+    if sys.stdout.isatty():
+        _rich_table(columns, cells)
+        return
+    titles = [column.upper() for column in columns]
+    widths = [max(len(line[index]) for line in [titles, *cells]) for index in range(len(columns))]
+    for line in [titles, *cells]:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def cell_text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return " ".join(str(item) for item in value)
+    return str(value)
+
+
+def print_value(value: Mapping[str, Any]) -> None:
+    """One ``name: value`` per line."""
+    width = max((len(name) for name in value), default=0)
+    for name, item in value.items():
+        click.echo(f"{name.ljust(width)}  {cell_text(item)}")
+
+
+def write_bytes(data: bytes, *, err: bool = False) -> None:
+    """Exact bytes, at once."""
+    stream = sys.stderr.buffer if err else sys.stdout.buffer
+    stream.write(data)
+    stream.flush()
+
+
+def _rich_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column.upper(), overflow="fold")
+    for line in cells:
+        table.add_row(*(Text(cell) for cell in line))
+    Console().print(table)

@@ -1,0 +1,69 @@
+"""Client commands about files: ls, cat, cp. A path inside a sandbox is written ``ID:/workspace/…``."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import click
+
+from sandloom.cli.connection import connect
+from sandloom.cli.invocation import Invocation, Stop
+from sandloom.cli.output import json_option, print_json, print_table, write_bytes
+
+
+@click.command()
+@click.argument("place", metavar="ID[:PATH]")
+@json_option
+@click.pass_obj
+def ls(invocation: Invocation, place: str, as_json: bool) -> None:
+    """Entries of a directory; /workspace without a path."""
+    sandbox_id, path = _split(place)
+    with connect(invocation) as client:
+        entries = client.attach(sandbox_id).files.list(path or "/workspace")
+    rows = [entry.model_dump() for entry in entries]
+    print_json(rows) if as_json else print_table(("mode", "type", "size_bytes", "modified_at", "name"), rows)
+
+
+@click.command()
+@click.argument("place", metavar="ID:PATH")
+@click.pass_obj
+def cat(invocation: Invocation, place: str) -> None:
+    """Content of a file, byte for byte."""
+    sandbox_id, path = _split(place)
+    if path is None:
+        raise Stop(f"write {place}:/workspace/…")
+    with connect(invocation) as client:
+        write_bytes(client.attach(sandbox_id).files.read(path))
+
+
+@click.command()
+@click.argument("source", metavar="SRC")
+@click.argument("destination", metavar="DST")
+@click.pass_obj
+def cp(invocation: Invocation, source: str, destination: str) -> None:
+    """Copy a file into a sandbox or out of it; one side is ID:PATH, the other a local path."""
+    inside_source, inside_destination = ":/" in source, ":/" in destination
+    if inside_source == inside_destination:
+        raise Stop("exactly one of SRC and DST must be ID:/workspace/…")
+    with connect(invocation) as client:
+        if inside_destination:
+            sandbox_id, path = _split(destination)
+            client.attach(sandbox_id).files.upload(source, _into(path or "", Path(source).name))
+            return
+        sandbox_id, path = _split(source)
+        local = Path(destination)
+        target = local / PurePosixPath(path or "").name if local.is_dir() else local
+        client.attach(sandbox_id).files.download(path or "", target)
+
+
+def _split(place: str) -> tuple[str, str | None]:
+    """Ids may hold colons but no slash, so the first ``:/`` is the border."""
+    sandbox_id, border, rest = place.partition(":/")
+    return sandbox_id, f"/{rest}" if border else None
+
+
+def _into(path: str, name: str) -> str:
+    return path + name if path.endswith("/") else path
+
+
+COMMANDS = (ls, cat, cp)

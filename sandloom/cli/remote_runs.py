@@ -1,0 +1,151 @@
+"""Client commands that run something: run, exec, logs, cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path, PurePosixPath
+
+import click
+
+from sandloom.cli.connection import connect
+from sandloom.cli.invocation import Invocation, Stop
+from sandloom.cli.output import json_option, print_json, write_bytes
+from sandloom.errors import SandloomError
+from sandloom.sdk import Event, Process, Result
+
+_SIGNAL_BASE, _TIMED_OUT, _INTERRUPTED = 128, 124, 130
+_ARGV = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+@click.command(context_settings=_ARGV)
+@click.option("--id", "sandbox_id", help="Use this sandbox and keep it; otherwise a new one is made and released.")
+@click.option("--rm", "remove", is_flag=True, help="Release the sandbox at the end also when --id names it.")
+@click.option("--scope", default="cli", show_default=True, help="workspace_scope_id of the sandbox.")
+@click.option("-i", "--input", "inputs", multiple=True, metavar="FILE[:PATH]", help="Upload before the run.")
+@click.option("-o", "--output", "outputs", multiple=True, metavar="PATH", help="Download after the run.")
+@click.option("--timeout", type=int, help="Seconds.")
+@click.argument("argv", nargs=-1, required=True)
+@click.pass_obj
+def run(
+    invocation: Invocation,
+    sandbox_id: str | None,
+    remove: bool,
+    scope: str,
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    timeout: int | None,
+    argv: tuple[str, ...],
+) -> int:
+    """Run ARGV in a sandbox with live output; the exit code is the command's."""
+    with ExitStack() as stack:
+        client = stack.enter_context(connect(invocation))
+        keep = sandbox_id is not None and not remove
+        box = stack.enter_context(client.sandbox(sandbox_id, scope=scope, keep=keep))
+        for item in inputs:
+            source, target = _upload_pair(item)
+            box.files.upload(source, target)
+        code = exit_code(live(box.start(list(argv), timeout=timeout)))
+        for path in outputs:
+            full = path if path.startswith("/") else f"/workspace/{path}"
+            box.files.download(full, PurePosixPath(full).name)
+    return code
+
+
+@click.command("exec", context_settings=_ARGV)
+@click.option("--timeout", type=int, help="Seconds.")
+@click.option("--cwd", default="/workspace", show_default=True, help="Directory to run in.")
+@click.option("--exec-scope", help="Commands of different scopes run side by side.")
+@click.argument("sandbox_id", metavar="ID")
+@click.argument("argv", nargs=-1, required=True)
+@click.pass_obj
+def exec_command(
+    invocation: Invocation,
+    timeout: int | None,
+    cwd: str,
+    exec_scope: str | None,
+    sandbox_id: str,
+    argv: tuple[str, ...],
+) -> int:
+    """Run ARGV in the sandbox ID with live output; the exit code is the command's."""
+    with connect(invocation) as client:
+        box = client.attach(sandbox_id)
+        # An id names a sandbox that was just resolved, or one whose worker was restarted.
+        box.connect()
+        return exit_code(live(box.start(list(argv), timeout=timeout, cwd=cwd, scope=exec_scope)))
+
+
+@click.command()
+@click.option("-f", "--follow", is_flag=True, help="Go on until the command has ended.")
+@click.argument("sandbox_id", metavar="ID")
+@click.argument("exec_id", metavar="EXEC")
+@click.pass_obj
+def logs(invocation: Invocation, follow: bool, sandbox_id: str, exec_id: str) -> None:
+    """Output of a command."""
+    with connect(invocation) as client:
+        process = client.attach(sandbox_id).process(exec_id)
+        if follow:
+            _write(process.events())
+            return
+        result = process.poll(encoding="base64")
+        write_bytes(result.stdout_bytes)
+        write_bytes(result.stderr_bytes, err=True)
+
+
+@click.command()
+@click.argument("sandbox_id", metavar="ID")
+@click.argument("exec_id", metavar="EXEC")
+@json_option
+@click.pass_obj
+def cancel(invocation: Invocation, sandbox_id: str, exec_id: str, as_json: bool) -> None:
+    """End a command and every process it started."""
+    with connect(invocation) as client:
+        cancelled = client.attach(sandbox_id).process(exec_id).cancel()
+    if as_json:
+        print_json({"cancelled": cancelled})
+    else:
+        click.echo("cancelled" if cancelled else "it had ended already")
+
+
+def live(process: Process) -> Result:
+    """Output as it appears, then the record. An interrupt ends the command, too."""
+    try:
+        _write(process.events())
+        return process.wait()
+    except KeyboardInterrupt:
+        try:
+            process.cancel()
+        except SandloomError as error:
+            raise Stop(f"interrupted, and {process.exec_id} could not be cancelled: {error.detail}", 130) from error
+        raise
+
+
+def exit_code(result: Result) -> int:
+    """The command's own, 128 + signal, 124 after its timeout, 130 when cancelled, else 1."""
+    if result.status == "TIMED_OUT":
+        click.echo(f"sandloom: {result.reason or 'timeout'}: the command was ended", err=True)
+        return _TIMED_OUT
+    if result.status == "CANCELLED":
+        return _INTERRUPTED
+    if result.error:
+        click.echo(f"sandloom: {result.error}: {result.detail or result.status}", err=True)
+    if result.exit_code is not None:
+        return result.exit_code
+    return _SIGNAL_BASE + result.signal if result.signal else 1
+
+
+def _write(events: Iterator[Event]) -> None:
+    for event in events:
+        if event.kind in ("stdout", "stderr"):
+            write_bytes(event.bytes, err=event.kind == "stderr")
+
+
+def _upload_pair(item: str) -> tuple[Path, str]:
+    source, separator, target = item.partition(":")
+    path = Path(source)
+    if not path.is_file():
+        raise Stop(f"{source} is not a file")
+    return path, target if separator and target.startswith("/") else f"/workspace/{target or path.name}"
+
+
+COMMANDS = (run, exec_command, logs, cancel)

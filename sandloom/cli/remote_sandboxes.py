@@ -1,0 +1,53 @@
+"""Client commands about sandboxes: resolve, ps, release."""
+
+from __future__ import annotations
+
+import click
+
+from sandloom.cli.connection import connect
+from sandloom.cli.invocation import Invocation
+from sandloom.cli.output import json_option, print_json, print_table, print_value
+
+
+@click.command()
+@click.argument("sandbox_id", metavar="ID")
+@click.option("--scope", default="cli", show_default=True, help="workspace_scope_id of the sandbox.")
+@click.option("--profile", default="coding-default", show_default=True, help="Profile to ask for.")
+@json_option
+@click.pass_obj
+def resolve(invocation: Invocation, sandbox_id: str, scope: str, profile: str, as_json: bool) -> None:
+    """Find or make the sandbox ID and have its workspace made ready."""
+    with connect(invocation) as client:
+        route = client.sandbox(sandbox_id, scope=scope, profile=profile, keep=True).route.model_dump()
+    print_json(route) if as_json else print_value(route)
+
+
+@click.command()
+@click.argument("sandbox_id", metavar="[ID]", required=False)
+@click.option("--limit", type=click.IntRange(1, 200), default=100, show_default=True)
+@json_option
+@click.pass_obj
+def ps(invocation: Invocation, sandbox_id: str | None, limit: int, as_json: bool) -> None:
+    """Sandboxes; with ID the commands of that sandbox, newest first."""
+    with connect(invocation) as client:
+        if sandbox_id is None:
+            columns: tuple[str, ...] = ("sandbox_id", "status", "generation", "worker_id", "workspace_scope_id")
+            rows = [route.model_dump() for route in client.sandboxes(limit=limit)]
+        else:
+            columns = ("exec_id", "status", "exit_code", "duration_ms", "exec_scope", "argv")
+            rows = [record.model_dump() for record in client.attach(sandbox_id).processes(limit=limit)]
+    print_json(rows) if as_json else print_table(columns, rows)
+
+
+@click.command()
+@click.argument("sandbox_ids", metavar="ID...", nargs=-1, required=True)
+@json_option
+@click.pass_obj
+def release(invocation: Invocation, sandbox_ids: tuple[str, ...], as_json: bool) -> None:
+    """End the commands of sandboxes and delete their files."""
+    with connect(invocation) as client:
+        rows = [{"sandbox_id": name, "status": client.attach(name).release()} for name in sandbox_ids]
+    print_json(rows) if as_json else print_table(("sandbox_id", "status"), rows)
+
+
+COMMANDS = (resolve, ps, release)
