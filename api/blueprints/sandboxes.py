@@ -1,0 +1,61 @@
+"""Sandboxes from resolve to release."""
+
+from __future__ import annotations
+
+from flask import Response
+
+from api.answers import answer
+from api.operations import Call, Group
+from api.present import route_answer
+from api.queries import NoQuery, OptionalGeneration, SandboxPage
+from sandloom.contracts.rest import AuditAnswer, GenerationBody, ReleaseAnswer, ResolveBody, RouteAnswer, RouteList
+from sandloom.sandboxes.states import SandboxStatus
+
+group = Group("sandboxes", "Sandboxes")
+
+
+@group.operation("POST", "/sandboxes/resolve", {200: RouteAnswer})
+def resolve_sandbox(call: Call, query: NoQuery, body: ResolveBody) -> Response:
+    """Create a sandbox, find it, or give it a new owner."""
+    route = call.services.sandboxes.resolve(
+        call.tenant_id, body.sandbox_id, body.workspace_scope_id, body.profile, call.principal.by
+    )
+    return answer(route_answer(route))
+
+
+@group.operation("GET", "/sandboxes", {200: RouteList})
+def list_sandboxes(call: Call, query: SandboxPage) -> Response:
+    """List the tenant's sandboxes."""
+    routes, total = call.services.sandboxes.list(
+        call.tenant_id, query.status, query.workspace_scope_id, query.search, query.limit, query.offset
+    )
+    page = [route_answer(route) for route in routes]
+    return answer(RouteList(sandboxes=page, total=total, limit=query.limit, offset=query.offset))
+
+
+@group.operation("GET", "/sandboxes/<sandbox_id>", {200: RouteAnswer})
+def get_sandbox(call: Call, sandbox_id: str, query: NoQuery) -> Response:
+    """Show a sandbox's route."""
+    return answer(route_answer(call.services.sandboxes.get(call.sandbox(sandbox_id))))
+
+
+@group.operation("POST", "/sandboxes/<sandbox_id>", {200: RouteAnswer})
+def connect_sandbox(call: Call, sandbox_id: str, query: NoQuery, body: GenerationBody) -> Response:
+    """Make the workspace ready on its worker."""
+    route = call.services.sandbox_gateway.connect(call.sandbox(sandbox_id), body.generation)
+    return answer(route_answer(route))
+
+
+@group.operation("DELETE", "/sandboxes/<sandbox_id>", {200: ReleaseAnswer, 202: ReleaseAnswer})
+def release_sandbox(call: Call, sandbox_id: str, query: OptionalGeneration) -> Response:
+    """End its commands and reclaim what it holds; 202 when its owner cannot be reached now."""
+    route = call.services.sandbox_gateway.release(call.sandbox(sandbox_id), query.generation, call.principal.by)
+    released = route.status is SandboxStatus.RELEASED
+    body = ReleaseAnswer(sandbox_id=sandbox_id, status="RELEASED" if released else "RELEASING")
+    return answer(body, 200 if released else 202, None if released else {"Retry-After": "5"})
+
+
+@group.operation("GET", "/sandboxes/<sandbox_id>/audit", {200: AuditAnswer})
+def audit_sandbox(call: Call, sandbox_id: str, query: NoQuery) -> Response:
+    """Show a sandbox's lifecycle over its generations."""
+    return answer(AuditAnswer.model_validate(call.services.sandboxes.audit(call.sandbox(sandbox_id))))

@@ -1,0 +1,149 @@
+"""The application on waitress, for the one-process mode: waitress buffers what slow clients send."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from flask import Flask
+from waitress.adjustments import Adjustments
+from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser
+from waitress.server import create_server
+from waitress.task import ErrorTask, ThreadedTaskDispatcher
+from waitress.utilities import BadRequest, RequestEntityTooLarge, RequestHeaderFieldsTooLarge
+
+from api.body_limits import BodyLimits
+from api.problems import CONTENT_TYPE, problem_bytes, reason
+from sandloom.errors import BodyTooLarge, MalformedRequest, SandloomError
+from sandloom.settings import Settings
+from sandloom.telemetry import new_request_id
+
+_MAX_HEADER_BYTES = 64 * 1024
+
+
+class EmbeddedServer:
+    """Serves from ``start`` until ``close``. Waits and streams have threads beyond those for short calls."""
+
+    def __init__(self, app: Flask, settings: Settings) -> None:
+        self._app = app
+        threads = settings.api_threads + settings.max_waits + settings.max_streams
+        limits = BodyLimits(app, settings)
+
+        class Channel(_Channel):
+            @staticmethod
+            def parser_class(adj: Any) -> _Parser:
+                return _Parser(adj, limits)
+
+        self._server: Any = create_server(
+            app,
+            _dispatcher=_GrowingDispatcher(threads),
+            host=settings.host,
+            port=settings.port,
+            threads=threads,
+            connection_limit=threads + 1024,
+            # select() cannot watch descriptors above 1023.
+            asyncore_use_poll=True,
+            # Reading on while a request is served is how a client that leaves is noticed.
+            channel_request_lookahead=1,
+            max_request_header_size=_MAX_HEADER_BYTES,
+            max_request_body_size=limits.largest + 1,
+            channel_timeout=60,
+            ident=None,
+        )
+        self._server.channel_class = Channel
+        self._thread = threading.Thread(target=self._server.run, name="api", daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.effective_port)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """End waits and streams, then stop; requests in progress have a few seconds."""
+        self._app.extensions["sandloom"].stop_waiting()
+        self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=5)
+        self._server.close()
+        self._server.pull_trigger()
+        self._thread.join(timeout=5)
+
+
+def serve(app: Flask, settings: Settings) -> EmbeddedServer:
+    """A server bound to ``settings.host`` and ``settings.port``; not started yet."""
+    return EmbeddedServer(app, settings)
+
+
+class _GrowingDispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
+    """Starts a thread when none is idle, up to ``limit``, instead of all at once."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def add_task(self, task: Any) -> None:
+        with self.lock:
+            running = len(self.threads) - self.stop_count
+            busy = self.active_count + len(self.queue) >= running
+        if busy and running < self._limit:
+            self.set_thread_count(running + 1)
+        super().add_task(task)
+
+
+class _Parser(HTTPRequestParser):  # type: ignore[misc]
+    """Holds each address to its own body limit, from the moment its header is read."""
+
+    def __init__(self, adj: Adjustments, limits: BodyLimits) -> None:
+        super().__init__(adj)
+        self._limits = limits
+
+    def parse_header(self, header_plus: bytes) -> None:
+        super().parse_header(header_plus)
+        limit_bytes = self._limits.for_request(self.command, self.path)
+        # Waitress refuses what reaches this number.
+        self.adj: Any = _WithBodyLimit(self.adj, limit_bytes + 1)
+
+
+class _WithBodyLimit:
+    """Waitress's adjustments with another ``max_request_body_size``."""
+
+    def __init__(self, adjustments: Adjustments, limit_bytes: int) -> None:
+        self._adjustments = adjustments
+        self.max_request_body_size = limit_bytes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._adjustments, name)
+
+
+class _Problem:
+    """Stands in for waitress's own errors, whose bodies are plain text."""
+
+    def __init__(self, error: SandloomError, status: int) -> None:
+        self._error = error
+        self._status = status
+
+    def to_response(self, ident: str | None = None) -> tuple[str, list[tuple[str, str]], bytes]:
+        body = problem_bytes(self._error, self._status)
+        headers = [("Content-Type", CONTENT_TYPE), ("X-Request-ID", new_request_id())]
+        return f"{self._status} {reason(self._error, self._status)}", headers, body
+
+
+class _ErrorTask(ErrorTask):  # type: ignore[misc]
+    def execute(self) -> None:
+        self.request.error = _as_problem(self.request.error)
+        super().execute()
+
+
+class _Channel(HTTPChannel):  # type: ignore[misc]
+    error_task_class = _ErrorTask
+
+
+def _as_problem(error: Any) -> _Problem:
+    if isinstance(error, RequestEntityTooLarge):
+        return _Problem(BodyTooLarge(), 413)
+    if isinstance(error, RequestHeaderFieldsTooLarge):
+        return _Problem(MalformedRequest("The headers are too large."), 431)
+    if isinstance(error, BadRequest) or error.code == 501:
+        return _Problem(MalformedRequest("The request is not valid HTTP."), 400)
+    return _Problem(SandloomError(), 500)

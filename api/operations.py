@@ -1,0 +1,151 @@
+"""Declares a route once: the models in a view's signature check its input and describe it in the OpenAPI document.
+
+A view is a function ``view(call, <path names>, body: Model, query: Model) -> Response``; ``body`` and ``query`` are
+there only if it has them. Its docstring's first line is the summary.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args, get_type_hints
+
+from flask import Blueprint, Flask, Request, Response, g, request
+from pydantic import BaseModel
+
+from api.auth import Principal
+from api.bodies import has_body, read_json
+from api.services import Services
+from api.validation import check_name, validate, validate_query
+from sandloom.ids import SandboxKey
+from sandloom.settings import Settings
+
+Method = Literal["GET", "POST", "PUT", "DELETE"]
+View = Callable[..., Response]
+#: Enough for every body without file content or a command line.
+SMALL_BODY_BYTES = 256 * 1024
+_PATH_NAME = re.compile(r"<(\w+)>")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, as a view sees it."""
+
+    services: Services
+    request: Request
+    principal: Principal
+
+    @property
+    def tenant_id(self) -> str:
+        return self.principal.tenant_id
+
+    def sandbox(self, sandbox_id: str) -> SandboxKey:
+        return SandboxKey(self.principal.tenant_id, sandbox_id)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One method of one address."""
+
+    method: Method
+    rule: str
+    view: View
+    tag: str
+    answers: Mapping[int, type[BaseModel] | str]  # by status; a text is a content type without a model
+    body: type[BaseModel] | None
+    body_optional: bool
+    raw_body: bool
+    query: type[BaseModel] | None
+    body_limit: Callable[[Settings], int]
+    request_headers: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        return self.view.__name__
+
+    @property
+    def path_names(self) -> list[str]:
+        return _PATH_NAME.findall(self.rule)
+
+    @property
+    def summary(self) -> str:
+        return (inspect.getdoc(self.view) or self.name).splitlines()[0]
+
+    def bind(self, services: Services) -> Callable[..., Response]:
+        """The Flask view: check, then call."""
+        limit_bytes = self.body_limit(services.settings)
+
+        @functools.wraps(self.view)
+        def serve(**path: str) -> Response:
+            current = request._get_current_object()  # type: ignore[attr-defined]
+            arguments: dict[str, Any] = {name: check_name(name, value) for name, value in path.items()}
+            if self.query is not None:
+                arguments["query"] = validate_query(self.query, current.args)
+            if self.body is not None and not (self.body_optional and not has_body(current)):
+                arguments["body"] = validate(self.body, read_json(current, limit_bytes))
+            return self.view(Call(services, current, g.get("principal")), **arguments)
+
+        return serve
+
+
+@dataclass
+class Group:
+    """The operations of one blueprint."""
+
+    name: str
+    tag: str
+    prefix: str = "/api/v1"
+    operations: list[Operation] = field(default_factory=list)
+
+    def operation(
+        self,
+        method: Method,
+        rule: str,
+        answers: Mapping[int, type[BaseModel] | str],
+        *,
+        raw_body: bool = False,
+        body_limit: Callable[[Settings], int] = lambda _settings: SMALL_BODY_BYTES,
+        request_headers: Mapping[str, str] | None = None,
+    ) -> Callable[[View], View]:
+        """Declare the decorated view."""
+
+        def declare(view: View) -> View:
+            hints = get_type_hints(view)
+            self.operations.append(
+                Operation(
+                    method,
+                    self.prefix + rule,
+                    view,
+                    self.tag,
+                    answers,
+                    body=_model(hints.get("body")),
+                    body_optional=type(None) in get_args(hints.get("body")),
+                    raw_body=raw_body,
+                    query=_model(hints.get("query")),
+                    body_limit=body_limit,
+                    request_headers=request_headers or {},
+                )
+            )
+            return view
+
+        return declare
+
+    def register(self, app: Flask, services: Services) -> None:
+        """Mount the operations on ``app``."""
+        blueprint = Blueprint(self.name, __name__)
+        for operation in self.operations:
+            blueprint.add_url_rule(
+                operation.rule, endpoint=operation.name, view_func=operation.bind(services),
+                methods=[operation.method], provide_automatic_options=False,
+            )  # fmt: skip
+        app.register_blueprint(blueprint)
+
+
+def _model(hint: Any) -> type[BaseModel] | None:
+    for candidate in (hint, *get_args(hint)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None

@@ -1,0 +1,36 @@
+"""Request models as what the domain takes, and refusals of what this deployment does not have."""
+
+from __future__ import annotations
+
+from api.operations import Call
+from sandloom.contracts.rest import ExecBody
+from sandloom.errors import CredentialBrokerUnavailable, EgressPolicyUnsupported, ModelAccessUnavailable
+from sandloom.execs.records import ExecRequest
+
+
+def exec_request(body: ExecBody) -> ExecRequest:
+    """The command to admit. Raises for sensitive_env, model_access and egress, which nothing here can serve."""
+    if body.sensitive_env:
+        names = ", ".join(sorted(body.sensitive_env))
+        raise CredentialBrokerUnavailable(f"sensitive_env needs a credential broker, and there is none: {names}")
+    if body.model_access is not None:
+        raise ModelAccessUnavailable
+    if body.egress is not None:
+        raise EgressPolicyUnsupported
+    return ExecRequest(
+        exec_id=body.exec_id,
+        argv=tuple(body.argv),
+        cwd=body.cwd,
+        env=body.env,
+        timeout_seconds=body.timeout_seconds,
+        exec_scope=body.exec_scope,
+        stdin=body.stdin_bytes(),
+        labels=body.labels,
+        limits={} if body.limits is None else body.limits.model_dump(exclude_none=True),
+    )
+
+
+def fence(call: Call, sandbox_id: str, generation: int | None) -> None:
+    """Raises StaleRoute when the caller names a generation that is not the current one; without one nothing."""
+    if generation is not None:
+        call.services.sandboxes.current(call.sandbox(sandbox_id), generation)

@@ -1,0 +1,106 @@
+"""What the routes work with: one frozen record, built once per process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api.slots import Slots
+from sandloom.broker.control import BusControl
+from sandloom.broker.envelope import fleet_key
+from sandloom.broker.publisher import KombuPublisher
+from sandloom.contracts.ports import Bus
+from sandloom.db import Database, check_schema, open_database, upgrade
+from sandloom.execs.admission import ExecPolicy
+from sandloom.execs.gateway import ExecGateway
+from sandloom.execs.service import Execs
+from sandloom.files.channel import ByteChannel
+from sandloom.files.service import Files
+from sandloom.fleet.service import Fleet
+from sandloom.sandboxes.gateway import SandboxGateway
+from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
+from sandloom.settings import Settings
+from sandloom.streams import open_bus
+
+
+@dataclass(frozen=True)
+class Services:
+    """Everything is safe to use from any thread. ``waits`` and ``streams`` count the threads that are held for long."""
+
+    settings: Settings
+    db: Database
+    bus: Bus
+    sandboxes: Sandboxes
+    sandbox_gateway: SandboxGateway
+    execs: Execs
+    exec_gateway: ExecGateway
+    files: Files
+    fleet: Fleet
+    waits: Slots
+    streams: Slots
+
+    def stop_waiting(self) -> None:
+        """End every wait and stream, so that the process can stop; may be called twice and from any thread."""
+        self.waits.close()
+        self.streams.close()
+
+    def close(self) -> None:
+        """Let go of the bus and the database; nothing is served afterwards."""
+        self.stop_waiting()
+        self.bus.close()
+        self.db.dispose()
+
+
+def build(settings: Settings) -> Services:
+    """Services over the database, broker and bus that ``settings`` names. Raises SchemaBehind, SettingsInvalid."""
+    db = open_database(settings.database_url, pool_size=settings.database_pool_size)
+    if settings.database_auto_ddl:
+        upgrade(db)
+    check_schema(db)
+    bus = open_bus(settings.bus_url, settings.broker_namespace)
+    publisher = KombuPublisher(settings.broker_url)
+    return assemble(settings, db, bus, publisher)
+
+
+def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublisher) -> Services:
+    """Services over parts that are open already; the embedded mode shares its own."""
+    key = fleet_key(settings.secret_key.get_secret_value())
+    control = BusControl(publisher, bus, key)
+    sandboxes = Sandboxes(
+        db,
+        SandboxPolicy(
+            declared_hash=settings.profile_hash,
+            idle_ttl_seconds=settings.idle_ttl_seconds,
+            orphan_release_grace_seconds=settings.orphan_release_grace_seconds,
+        ),
+    )
+    execs = Execs(
+        db,
+        ExecPolicy(
+            default_timeout_seconds=settings.default_timeout_seconds,
+            max_parallel_execs_per_sandbox=settings.max_parallel_execs_per_sandbox,
+            max_queued_execs=settings.max_queued_execs,
+            max_queued_seconds=settings.max_queued_seconds,
+        ),
+        settings.idle_ttl_seconds,
+    )
+    sandbox_gateway = SandboxGateway(sandboxes, control)
+    return Services(
+        settings=settings,
+        db=db,
+        bus=bus,
+        sandboxes=sandboxes,
+        sandbox_gateway=sandbox_gateway,
+        execs=execs,
+        exec_gateway=ExecGateway(execs, sandboxes, sandbox_gateway, publisher, control, bus),
+        files=Files(
+            sandboxes,
+            sandbox_gateway,
+            control,
+            ByteChannel(key),
+            max_file_api_bytes=settings.max_file_api_bytes,
+            max_raw_file_bytes=settings.max_raw_file_bytes,
+        ),
+        fleet=Fleet(db),
+        waits=Slots(settings.max_waits),
+        streams=Slots(settings.max_streams),
+    )
