@@ -145,6 +145,15 @@ class PostgresServer:
         finally:
             connection.close()
 
+    def exists(self, database: str) -> bool:
+        connection = self.connect()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", (database,))
+                return cursor.fetchone() is not None
+        finally:
+            connection.close()
+
     def _template(self) -> str:
         name = "sandloom_template"
         with self._template_lock:

@@ -1,0 +1,62 @@
+# Two commands: `make demo` shows the service at work, `make test` proves it. Both make .venv when it is missing.
+# bash, python3 (3.11 or newer), python3-venv and make are all that must be there.
+
+SHELL := /bin/bash
+BIN := .venv/bin
+CODE := sandloom api workers migrations scripts
+
+.PHONY: help demo test lint format bench fleet lock wheel clean
+
+help:
+	@echo 'make demo         a real job in a sandbox of the embedded service'
+	@echo 'make test         the whole suite, with private PostgreSQL and Redis servers'
+	@echo 'make test FAST=1  what needs no server;  ARGS="-k name" goes to pytest'
+	@echo 'make lint         ruff, mypy --strict, import direction'
+	@echo 'make bench        measures what a command costs'
+	@echo 'make fleet        two API replicas, two workers, beat and Flower over PostgreSQL and Redis'
+	@echo 'make lock         pins the newest allowed dependencies again'
+
+demo:
+	@scripts/bootstrap server
+	@$(BIN)/sandloom demo
+
+test:
+	@scripts/bootstrap dev
+ifeq ($(FAST),)
+	@scripts/install-test-servers
+	@$(BIN)/pytest $(ARGS)
+else
+	@$(BIN)/pytest -m 'not server' $(ARGS)
+endif
+
+lint:
+	@scripts/bootstrap dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy $(CODE) tests
+	@$(BIN)/lint-imports --no-logo
+
+format:
+	@scripts/bootstrap dev
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench:
+	@scripts/bootstrap dev
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+fleet:
+	@scripts/bootstrap dev
+	@scripts/install-test-servers
+	@$(BIN)/python -m scripts.fleet $(ARGS)
+
+lock:
+	@scripts/bootstrap dev
+	@scripts/lock --upgrade
+
+wheel:
+	@scripts/bootstrap dev
+	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+clean:
+	rm -rf .venv build dist var/fleet *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
