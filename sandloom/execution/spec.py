@@ -6,6 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from sandloom.execution.directories import Directories
+
+__all__ = [
+    "Directories",
+    "ExecutionError",
+    "IsolationUnavailable",
+    "LaunchFault",
+    "Level",
+    "Limits",
+    "Network",
+    "Plan",
+    "Reason",
+    "SpawnerUnavailable",
+    "Spec",
+    "SpecInvalid",
+    "SystemMount",
+    "Usage",
+    "Verdict",
+]
+
 
 class Level(StrEnum):
     """Named isolation levels, weakest first."""
@@ -65,16 +85,6 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Directories:
-    """Absolute host paths of what a sandbox owns; mounted at ``/workspace``, ``/home``, ``/envs`` and ``/cache``."""
-
-    workspace: str
-    home: str
-    envs: str
-    cache: str
-
-
-@dataclass(frozen=True, slots=True)
 class SystemMount:
     """One read-only system path: a bind of ``source``, or with ``link`` a symlink whose text is ``source``."""
 
@@ -103,7 +113,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One command. ``env`` holds only the caller's variables; the base environment is added by the engine."""
+    """One command.
+
+    ``env`` holds only the caller's variables, ``runtime_env`` those that the deployment sets (proxies, toolchains); the
+    base environment is added by the engine. ``max_output_bytes`` counts per stream.
+    """
 
     name: str
     plan: Plan
@@ -119,6 +133,7 @@ class Spec:
     stdin: bytes | None = None
     max_output_bytes: int = 8 << 20
     hostname: str = "sandbox"
+    runtime_env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

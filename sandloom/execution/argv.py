@@ -1,0 +1,113 @@
+"""The bwrap command line of a ``Spec``: a pure function with one fixed order.
+
+The order of the mounts is the security model: read-only system first, then synthetic file systems, then what the
+sandbox owns, and last the root file system turned read-only. Later mounts cover earlier ones, so nothing that a
+sandbox can write to may come before something it must not change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandloom.execution import environment
+from sandloom.execution.spec import Network, Plan, Spec, SpecInvalid
+
+# Numbers that the spawner gives these descriptors; bwrap closes both before the command starts.
+STATUS_FD = 3
+SETUP_FD = 4
+
+IDENTITY_TARGET = "/run/identity"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """What the spawner executes: ``argv[0]`` is the bwrap binary, ``env`` its whole environment."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+
+
+def build(spec: Spec, identity: str) -> CommandLine:
+    """The command line for ``spec``; ``identity`` is the host directory with this uid's passwd, group and hosts.
+
+    Raises ``SpecInvalid`` for an empty argv, NUL characters, a relative ``cwd`` or reserved environment names.
+    """
+    _check(spec)
+    plan = spec.plan
+    args = [plan.bwrap]
+    args += _namespaces(plan, spec.hostname)
+    args += _system(plan, identity)
+    args += _synthetic(plan, spec)
+    args += _owned(spec)
+    args += ["--remount-ro", "/", "--chdir", spec.cwd]
+    args += _channels(plan)
+    args += ["--", *spec.argv]
+    return CommandLine(tuple(args), environment.build(spec.env, spec.runtime_env))
+
+
+def _check(spec: Spec) -> None:
+    if not spec.argv:
+        raise SpecInvalid("argv is empty")
+    if any("\0" in word for word in (*spec.argv, spec.cwd, spec.hostname)):
+        raise SpecInvalid("argv, cwd and hostname cannot hold a NUL character")
+    if not spec.cwd.startswith("/"):
+        raise SpecInvalid("cwd must be absolute")
+
+
+def _namespaces(plan: Plan, hostname: str) -> list[str]:
+    # A user namespace of its own in any case: without it --disable-userns is impossible, and a nested user namespace
+    # gives every capability inside itself.
+    args = ["--unshare-user", "--disable-userns", "--unshare-ipc", "--unshare-uts", "--hostname", hostname]
+    if plan.pid_namespace:
+        args.append("--unshare-pid")
+    if plan.cgroup_namespace:
+        args.append("--unshare-cgroup")
+    if plan.network is Network.ISOLATED:
+        args.append("--unshare-net")
+    return [*args, "--new-session", "--die-with-parent"]
+
+
+def _system(plan: Plan, identity: str) -> list[str]:
+    args: list[str] = []
+    for mount in plan.readonly_mounts:
+        args += ["--symlink" if mount.link else "--ro-bind", mount.source, mount.target]
+    args += ["--ro-bind", "/etc" if plan.whole_etc else plan.etc_dir, "/etc"]
+    args += ["--perms", "0755", "--dir", "/run", "--ro-bind", identity, IDENTITY_TARGET]
+    if plan.whole_etc:
+        for name in ("passwd", "group", "hosts"):
+            args += ["--ro-bind", f"{identity}/{name}", f"/etc/{name}"]
+    elif plan.resolv_conf is not None:
+        args += ["--ro-bind", plan.resolv_conf, "/etc/resolv.conf"]
+    return args
+
+
+def _synthetic(plan: Plan, spec: Spec) -> list[str]:
+    args = ["--dev", "/dev", *_tmpfs("/dev/shm", spec.limits.shm_bytes), "--remount-ro", "/dev"]
+    if plan.pid_namespace:
+        # Without a PID namespace a fresh procfs would show every process of the machine.
+        args += ["--proc", "/proc"]
+    args += _tmpfs("/tmp", spec.limits.tmpfs_bytes)
+    return [*args, "--perms", "0755", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"]
+
+
+def _tmpfs(target: str, size_bytes: int) -> list[str]:
+    return ["--perms", "1777", "--size", str(size_bytes), "--tmpfs", target]
+
+
+def _owned(spec: Spec) -> list[str]:
+    owned = spec.home_dirs
+    pairs = (
+        (owned.workspace, "/workspace"),
+        (owned.home, "/home"),
+        (owned.envs, "/envs"),
+        (owned.cache, "/cache"),
+    )
+    return [word for source, target in pairs for word in ("--bind", source, target)]
+
+
+def _channels(plan: Plan) -> list[str]:
+    args = ["--json-status-fd", str(STATUS_FD)]
+    if not plan.pid_namespace:
+        # bwrap reads this byte when everything is set up, see failure.py.
+        args += ["--block-fd", str(SETUP_FD)]
+    return args

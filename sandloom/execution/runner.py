@@ -1,0 +1,204 @@
+"""``Spec`` in, ``Verdict`` out: the one way in which commands are run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from sandloom.execution import argv, etc, failure, limits
+from sandloom.execution.output import Sink, Stream
+from sandloom.execution.process import Incarnation, Spawner
+from sandloom.execution.spawner import wire
+from sandloom.execution.spec import LaunchFault, Spec, Verdict
+
+__all__ = ["Handle", "Runner", "Sink"]
+
+_MAX_FACTS_BYTES = 64 * 1024
+# How long a handle waits for the burial of a dead spawner; what it left is killed by then or the machine is stuck.
+_BURIAL_SECONDS = 30
+_SAID_TO_THE_CALLER = {
+    LaunchFault.PROGRAM_NOT_FOUND,
+    LaunchFault.PROGRAM_NOT_EXECUTABLE,
+    LaunchFault.ARGUMENTS_TOO_LONG,
+    LaunchFault.CWD_UNAVAILABLE,
+}
+
+
+class Runner:
+    """Starts commands on a spawner. Thread-safe; holds no state of any sandbox."""
+
+    def __init__(self, spawner: Spawner) -> None:
+        self._spawner = spawner
+        self._identities: dict[tuple[str, int, int, str], str] = {}
+
+    def start(self, spec: Spec, sink: Sink) -> Handle:
+        """Start ``spec``; its output goes to ``sink('stdout' | 'stderr', chunk)`` from the thread inside ``wait``.
+
+        Raises ``SpecInvalid`` and ``SpawnerUnavailable``. A program that is missing, or isolation that cannot be set up,
+        is a ``Verdict``.
+        """
+        line = argv.build(spec, self._identity(spec))
+        body = wire.pack(
+            {
+                "argv": line.argv,
+                "env": line.env,
+                "uid": spec.uid,
+                "gid": spec.gid,
+                "switch_user": spec.plan.uid_separation,
+                "pid_namespace": spec.plan.pid_namespace,
+                "rlimits": limits.rlimits(spec.limits, uid_separation=spec.plan.uid_separation),
+                "timeout_seconds": spec.timeout_seconds,
+                "grace_seconds": spec.terminate_grace_seconds,
+            }
+        )
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ours.callback(control.close)
+            theirs.callback(their_control.close)
+            guard = _Guard(sink)
+            streams = []
+            fds = [their_control.fileno()]
+            for name in ("stdout", "stderr"):
+                read_end, write_end = os.pipe()
+                theirs.callback(os.close, write_end)
+                stream = Stream(name, read_end, spec.max_output_bytes, guard)
+                ours.callback(stream.close)
+                streams.append(stream)
+                fds.append(write_end)
+                if spec.plan.uid_separation:
+                    # Programs open /dev/stdout by name, which the owner of the pipe alone may do.
+                    os.fchown(write_end, spec.uid, spec.gid)
+            stdin_fd = None
+            if spec.stdin is not None:
+                stdin_fd = _stdin(spec.stdin)
+                theirs.callback(os.close, stdin_fd)
+            incarnation = self._spawner.spawn(body, fds, stdin_fd)
+            ours.pop_all()
+        return Handle(spec, control, streams, guard, incarnation)
+
+    def _identity(self, spec: Spec) -> str:
+        key = (spec.plan.identity_dir, spec.uid, spec.gid, spec.hostname)
+        known = self._identities.get(key)
+        if known is None:
+            known = str(etc.identity_dir(Path(spec.plan.identity_dir), spec.uid, spec.gid, spec.hostname))
+            self._identities[key] = known
+        return known
+
+
+def _stdin(data: bytes) -> int:
+    fd = os.memfd_create("stdin", os.MFD_CLOEXEC)
+    with open(fd, "wb", closefd=False) as stream:
+        stream.write(data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+class _Guard:
+    """The caller's sink; what it raises first is kept, and everything after that is discarded."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.error: Exception | None = None
+        self.on_error: Callable[[], None] = lambda: None
+        self._sink = sink
+
+    def __call__(self, name: str, chunk: bytes) -> None:
+        if self.error is not None:
+            return
+        try:
+            self._sink(name, chunk)
+        except Exception as error:
+            self.error = error
+            self.on_error()
+
+
+class Handle:
+    """One running command. ``wait`` in one thread; ``cancel`` from any."""
+
+    def __init__(
+        self, spec: Spec, control: socket.socket, streams: list[Stream], guard: _Guard, incarnation: Incarnation
+    ) -> None:
+        self._spec = spec
+        self._guard = guard
+        guard.on_error = self.cancel
+        self._control = control
+        self._streams = streams
+        self._incarnation = incarnation
+        self._lock = threading.Lock()
+        self._verdict: Verdict | None = None
+
+    def cancel(self) -> None:
+        """TERM, grace, KILL to everything the command started. Idempotent; after the end it does nothing."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._verdict is None:
+                self._control.send(wire.CANCEL)
+
+    def wait(self) -> Verdict:
+        """Pass on output until the command is over. No process of it is alive when this returns.
+
+        What ``sink`` raises cancels the command and is raised here after its end.
+        """
+        if self._verdict is None:
+            verdict = self._finish(self._pump())
+            with self._lock:
+                self._verdict = verdict
+                self._control.close()
+            for stream in self._streams:
+                stream.close()
+        if self._guard.error is not None:
+            raise self._guard.error
+        return self._verdict
+
+    def _pump(self) -> bytes:
+        """Output to the sink until the spawner answers; returns its datagram, empty when it died."""
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        by_fd = {stream.fd: stream for stream in self._streams}
+        for fd in by_fd:
+            poll.register(fd, select.POLLIN)
+        while True:
+            answered = False
+            for fd, _ in poll.poll(self._timeout_ms()):
+                if fd == self._control.fileno():
+                    answered = True
+                elif not by_fd[fd].read():
+                    poll.unregister(fd)
+            if answered:
+                try:
+                    return self._control.recv(_MAX_FACTS_BYTES)
+                except ConnectionError:
+                    return b""
+            for stream in self._streams:
+                if stream.release_in_seconds == 0:
+                    stream.release()
+
+    def _timeout_ms(self) -> float | None:
+        waits = [seconds for stream in self._streams if (seconds := stream.release_in_seconds) is not None]
+        return 1000 * min(waits) if waits else None
+
+    def _finish(self, datagram: bytes) -> Verdict:
+        """Take what is left in the pipes, without waiting for whoever may still hold them, and judge."""
+        if not datagram:
+            self._incarnation.buried.wait(_BURIAL_SECONDS)
+        for stream in self._streams:
+            stream.drain()
+        stdout, stderr = self._streams
+        if datagram:
+            verdict = failure.judge(
+                wire.unpack(datagram),
+                argv0=self._spec.argv[0],
+                cwd=self._spec.cwd,
+                cpu_seconds=self._spec.limits.cpu_seconds,
+                stderr_head=stderr.head,
+            )
+        else:
+            verdict = failure.lost(f"the spawner of {self._spec.name} died")
+        stderr.release(drop=verdict.error is not None)
+        if verdict.error in _SAID_TO_THE_CALLER:
+            stderr.say(f"sandloom: cannot start {self._spec.argv[0][:200]!r}: {verdict.detail}\n")
+        return replace(verdict, truncated=any(stream.truncated for stream in self._streams))

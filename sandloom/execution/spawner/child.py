@@ -1,0 +1,75 @@
+"""Between fork and exec of one command: everything here runs in the new process."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from . import linux, wire
+
+HIGHEST_FD = 4
+_OOM_SCORE_ADJ = b"500"
+_UMASK = 0o022
+
+
+def start(request: dict[str, Any], fds: Sequence[int], parent: int) -> NoReturn:
+    """Become the command: ``fds`` are stdin, stdout, stderr, status pipe and set-up pipe (or -1), all above 4.
+
+    Every failure is one JSON document on the status pipe and exit status 1; bwrap never ran then.
+    """
+    try:
+        _install(fds)
+        _reset_signals()
+        _own_nothing_of_the_worker(request)
+        _drop_privileges(request)
+        # After the change of credentials, which would clear it. It covers the time until bwrap asks for the same.
+        linux.die_with_parent(signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        argv = [os.fsencode(word) for word in request["argv"]]
+        env = {os.fsencode(name): os.fsencode(value) for name, value in request["env"].items()}
+        os.execve(argv[0], argv, env)
+    except BaseException as error:
+        fault = {"launch_error": f"{type(error).__name__}: {error}", "errno": getattr(error, "errno", None)}
+        os.write(3, wire.pack(fault) + b"\n")
+    finally:
+        os._exit(1)
+
+
+def _install(fds: Sequence[int]) -> None:
+    for number, fd in enumerate(fds):
+        if fd >= 0:
+            os.dup2(fd, number)
+        else:
+            os.close(number)
+    # Whatever a library in the spawner opened without close-on-exec must not reach a command.
+    linux.close_all_above(HIGHEST_FD)
+
+
+def _reset_signals() -> None:
+    # Python ignores the first two; an ignored signal stays ignored through exec.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _own_nothing_of_the_worker(request: dict[str, Any]) -> None:
+    os.chdir("/")
+    os.umask(_UMASK)
+    linux.join_empty_session_keyring()
+    with open("/proc/self/oom_score_adj", "wb", buffering=0) as stream:
+        stream.write(_OOM_SCORE_ADJ)
+    for number, soft, hard in request["rlimits"]:
+        resource.setrlimit(number, (soft, hard))
+
+
+def _drop_privileges(request: dict[str, Any]) -> None:
+    if not request["switch_user"]:
+        return
+    os.setgroups([])
+    gid, uid = request["gid"], request["uid"]
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
