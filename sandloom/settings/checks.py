@@ -40,8 +40,6 @@ def contradictions(settings: Settings) -> list[str]:
         )
     if s.uid_end < s.uid_start:
         problems.append("SANDBOX_UID_END must not be below SANDBOX_UID_START")
-    if s.api_request_timeout_seconds < s.max_foreground_wait_seconds + 5:
-        problems.append("SANDBOX_API_REQUEST_TIMEOUT_SECONDS must be at least SANDBOX_MAX_FOREGROUND_WAIT_SECONDS + 5")
     overlap = set(s.isolation_required_features) & set(s.isolation_optional_features)
     if overlap:
         problems.append("SANDBOX_ISOLATION_REQUIRED_FEATURES and SANDBOX_ISOLATION_OPTIONAL_FEATURES share a name")

@@ -51,13 +51,7 @@ class Api(Group):
     max_streams: int = setting(512, "Event streams one API process serves at once.", ge=1, le=20000)
     max_waits: int = setting(256, "Foreground commands and long polls one API process holds at once.", ge=1, le=20000)
     max_foreground_wait_seconds: int = setting(
-        300, "Longest wait for a foreground command; then the answer is 202.", ge=1, le=86400
-    )
-    api_request_timeout_seconds: int = setting(
-        330,
-        "Longest time the HTTP server lets one answer take; at least 5 s above MAX_FOREGROUND_WAIT_SECONDS.",
-        ge=10,
-        le=90000,
+        300, "Longest wait for a foreground command; then the answer is 202.", ge=1, le=3600
     )
     mcp_allowed_hosts: TextList = setting(
         ("localhost", "localhost:*", "127.0.0.1", "127.0.0.1:*", "test"), "Host headers the MCP endpoint accepts."
