@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, MutableMapping
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
 
@@ -16,9 +16,13 @@ from sandloom.telemetry.requests import current_request_id
 _QUIET = ("amqp", "botocore", "httpcore", "httpx", "kombu", "urllib3")
 
 
-def configure(level: str = "info", fmt: str = "auto") -> None:
-    """``level``: debug, info, warning or error. ``fmt``: json, console, or auto (console on a terminal)."""
-    console = fmt == "console" or (fmt == "auto" and sys.stderr.isatty())
+def configure(level: str = "info", fmt: str = "auto", stream: TextIO | None = None) -> None:
+    """``level``: debug, info, warning or error. ``fmt``: json, console, or auto (console on a terminal).
+
+    Lines go to standard error, or to ``stream``.
+    """
+    output = sys.stderr if stream is None else stream
+    console = fmt == "console" or (fmt == "auto" and output.isatty())
     # Rendering an exception as text comes before the redaction, which then sees its words too.
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -41,8 +45,8 @@ def configure(level: str = "info", fmt: str = "auto") -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
-    renderer: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if console else _json()
-    handler = logging.StreamHandler(sys.stderr)
+    renderer: Any = structlog.dev.ConsoleRenderer(colors=output.isatty()) if console else _json()
+    handler = logging.StreamHandler(output)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

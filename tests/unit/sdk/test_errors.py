@@ -1,0 +1,43 @@
+"""Every error of the service comes back as its own exception."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from sandloom.errors import REGISTRY, SandloomError, Unavailable
+from sandloom.sdk.transport import Transport, problem_of
+
+
+def _response(status: int, **arguments: object) -> httpx.Response:
+    request = httpx.Request("GET", "http://service.test/x")
+    return httpx.Response(status, request=request, **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("code", sorted(REGISTRY))
+def test_a_code_becomes_its_class(code: str) -> None:
+    sent = REGISTRY[code]("what happened", field="x")
+    got = problem_of(_response(sent.status, json=sent.to_problem(), headers={"X-Request-ID": "r1", "Retry-After": "7"}))
+    assert type(got) is REGISTRY[code]
+    assert got.detail == "what happened"
+    assert (got.extra["field"], got.extra["request_id"], got.retry_after_seconds) == ("x", "r1", 7)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'"x"', b"{}"])
+def test_an_answer_without_a_problem_is_an_error_all_the_same(body: bytes) -> None:
+    assert type(problem_of(_response(500, content=body))) is SandloomError
+    assert type(problem_of(_response(502, content=body))) is Unavailable
+
+
+def test_a_code_that_this_client_does_not_know_keeps_its_text() -> None:
+    got = problem_of(_response(409, json={"code": "SANDBOX_FROM_THE_FUTURE", "detail": "later"}))
+    assert type(got) is SandloomError
+    assert got.detail == "later"
+
+
+def test_nobody_there_is_unavailable_and_names_the_address_without_the_token() -> None:
+    transport = Transport("http://127.0.0.1:1", "the-token", tenant=None, timeout_seconds=2, tries=1)
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1") as caught:
+        transport.call("GET", "/sandboxes")
+    assert "the-token" not in str(caught.value)
+    transport.close()
