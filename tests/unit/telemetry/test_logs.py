@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from collections.abc import Iterator
@@ -15,13 +16,14 @@ SECRET = "s3cret-value"
 
 
 @pytest.fixture
-def json_logs(capsys: pytest.CaptureFixture[str]) -> Iterator[Any]:
+def json_logs() -> Iterator[Any]:
     root = logging.getLogger()
     before = (root.handlers[:], root.level)
-    configure("info", "json")
+    output = io.StringIO()
+    configure("info", "json", output)
 
     def lines() -> list[dict[str, Any]]:
-        err = capsys.readouterr().err
+        return [json.loads(line) for line in output.getvalue().splitlines()]
         print(repr(err))
         return [json.loads(line) for line in err.splitlines()]
 
