@@ -24,8 +24,6 @@ def json_logs() -> Iterator[Any]:
 
     def lines() -> list[dict[str, Any]]:
         return [json.loads(line) for line in output.getvalue().splitlines()]
-        print(repr(err))
-        return [json.loads(line) for line in err.splitlines()]
 
     yield lines
     root.handlers[:], level = before
