@@ -11,7 +11,7 @@ from typing import Any, Self
 import httpx
 
 from sandloom.contracts.rest import RouteAnswer
-from sandloom.errors import SandloomError, StaleGeneration, StaleRoute
+from sandloom.errors import SandloomError, StaleGeneration, StaleRoute, WorkerLost
 from sandloom.ids import new_id
 from sandloom.sdk.events import Event
 from sandloom.sdk.files import Files
@@ -62,7 +62,8 @@ class Sandbox:
         on_stdout: Sink | None = None,
         on_stderr: Sink | None = None,
     ) -> Result:
-        """Run a command to its end; a text goes to ``sh -c``. A non-zero exit code is a result, not an exception.
+        """Run a command to its end; a text goes to ``sh -c``. A non-zero exit code is a result, not an exception;
+        a command whose worker was lost has none and raises WorkerLost.
 
         ``timeout`` is in seconds, the deployment's default unless given. With ``on_stdout`` or ``on_stderr`` output is
         handed over as it appears. ``exec_id`` makes the call idempotent over several clients.
@@ -74,7 +75,7 @@ class Sandbox:
                 sink = {"stdout": on_stdout, "stderr": on_stderr}.get(event.kind)
                 if sink is not None:
                     sink(event.text)
-            return process.wait()
+            return _not_lost(process.wait())
         answer = self.fenced(
             "POST",
             "/exec",
@@ -84,7 +85,7 @@ class Sandbox:
             safe=True,
         )
         result = Result.model_validate(answer.json())
-        return result if result.finished else self.process(result.exec_id).wait()
+        return _not_lost(result if result.finished else self.process(result.exec_id).wait())
 
     def start(
         self,
@@ -199,6 +200,12 @@ class Sandbox:
 
     def __repr__(self) -> str:
         return f"Sandbox({self.id!r}, generation={self.generation}, workspace={self.route.workspace!r})"
+
+
+def _not_lost(result: Result) -> Result:
+    if result.status == "WORKER_LOST":
+        raise WorkerLost(result.detail, exec_id=result.exec_id)
+    return result
 
 
 def _body(
