@@ -24,16 +24,17 @@ TOKEN = os.environ.get("SANDBOX_INTERNAL_TOKEN", "")
 Answer = dict[str, Any]
 
 
-def call(method: str, path: str, body: Answer | None = None, **query: object) -> Answer:
+def call(method: str, place: str, body: Answer | None = None, **query: object) -> Answer:
     """One call; a problem of the service ends the program with its code."""
-    with _open(method, path, body, query) as response:
-        return json.load(response)
+    with _open(method, place, body, query) as response:
+        answer: Answer = json.load(response)
+        return answer
 
 
-def events(path: str) -> Iterator[tuple[str, Answer]]:
+def events(place: str) -> Iterator[tuple[str, Answer]]:
     """Kind and data of each event, until the command has ended. See the SDK for one that reconnects."""
     kind = ""
-    with _open("GET", path, None, {}) as response:
+    with _open("GET", place, None, {}) as response:
         for raw in response:
             name, _, value = raw.decode().rstrip("\n").partition(": ")
             if name == "event":
@@ -44,8 +45,8 @@ def events(path: str) -> Iterator[tuple[str, Answer]]:
                 yield kind, json.loads(value)
 
 
-def _open(method: str, path: str, body: Answer | None, query: dict[str, object]) -> Any:
-    url = f"{BASE}{path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
+def _open(method: str, place: str, body: Answer | None, query: dict[str, object]) -> Any:
+    url = f"{BASE}{place}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
     data = None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
     request = urllib.request.Request(url, data, headers, method=method)
@@ -54,7 +55,7 @@ def _open(method: str, path: str, body: Answer | None, query: dict[str, object])
         return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=330)
     except urllib.error.HTTPError as error:
         problem = json.load(error)
-        sys.exit(f"{method} {path}: {problem.get('code', error.code)}: {problem.get('detail', '')}")
+        sys.exit(f"{method} {place}: {problem.get('code', error.code)}: {problem.get('detail', '')}")
     except urllib.error.URLError as error:
         sys.exit(f"{BASE} does not answer: {error.reason}")
 
