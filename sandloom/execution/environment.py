@@ -66,12 +66,7 @@ def loader_name(name: str) -> bool:
 
 def reserved_name(name: str) -> bool:
     """Whether the runtime owns ``name``, so that a caller may not set it."""
-    return (
-        loader_name(name)
-        or name in _OWNED
-        or name.upper() in _OWNED_ANY_CASE
-        or name.startswith(_OWNED_PREFIXES)
-    )
+    return loader_name(name) or name in _OWNED or name.upper() in _OWNED_ANY_CASE or name.startswith(_OWNED_PREFIXES)
 
 
 def _check(name: str, value: str) -> None:

@@ -1,14 +1,14 @@
 """Who failed, the sandbox or the command? One pure decision over what the spawner reports.
 
-bwrap writes ``exit-code`` to its status descriptor only when the program was executed, and the command has no way to that
-descriptor. Without it the program never ran, or something killed bwrap:
+bwrap writes ``exit-code`` to its status descriptor only when the program was executed, and the command has no way to
+that descriptor. Without it the program never ran, or something killed bwrap:
 
 - With a PID namespace a command cannot reach bwrap outside. So bwrap *exiting* without ``exit-code`` means that the
   program never ran, every byte on stderr is bwrap's, and its message can be believed.
-- Without one (``basic``) the command shares a uid with the outer bwrap and can end it. There bwrap must in addition have
-  consumed the byte on its ``--block-fd``: as long as it has not, the command cannot have run. A command that tampers
-  with its own monitor afterwards can at most describe its own end wrongly; it can never look like "not started because
-  of the sandbox", which a caller might retry.
+- Without one (``basic``) the command shares a uid with the outer bwrap and can end it. There bwrap must in addition
+  have consumed the byte on its ``--block-fd``: as long as it has not, the command cannot have run. A command that
+  tampers with its own monitor afterwards can at most describe its own end wrongly, as a missing program or a signal; it
+  can never look like a sandbox that could not be set up, which is what a caller might retry.
 """
 
 from __future__ import annotations

@@ -16,7 +16,9 @@ from sandloom.execution.spec import SpawnerUnavailable
 
 _SEND_TIMEOUT_SECONDS = 10
 # The package is loaded by its own short name, so that no other module of the service is ever imported over there.
-_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); import spawner.server as s; sys.path.pop(0); s.main(int(sys.argv[2]))"
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); import spawner.server as s; sys.path.pop(0); s.main(int(sys.argv[2]))"
+)
 
 
 class Incarnation:

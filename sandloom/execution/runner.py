@@ -40,8 +40,8 @@ class Runner:
     def start(self, spec: Spec, sink: Sink) -> Handle:
         """Start ``spec``; its output goes to ``sink('stdout' | 'stderr', chunk)`` from the thread inside ``wait``.
 
-        Raises ``SpecInvalid`` and ``SpawnerUnavailable``. A program that is missing, or isolation that cannot be set up,
-        is a ``Verdict``.
+        Raises ``SpecInvalid`` and ``SpawnerUnavailable``. A program that is missing, or isolation that cannot be set
+        up, is a ``Verdict``.
         """
         line = argv.build(spec, self._identity(spec))
         body = wire.pack(
@@ -187,7 +187,7 @@ class Handle:
             self._incarnation.buried.wait(_BURIAL_SECONDS)
         for stream in self._streams:
             stream.drain()
-        stdout, stderr = self._streams
+        stderr = self._streams[1]
         if datagram:
             verdict = failure.judge(
                 wire.unpack(datagram),

@@ -22,7 +22,8 @@ def start(request: dict[str, Any], fds: Sequence[int], parent: int) -> NoReturn:
     """
     try:
         _install(fds)
-        _reset_signals()
+        # The spawner ignores no signal, it handles them; so exec alone restores every default.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _own_nothing_of_the_worker(request)
         _drop_privileges(request)
         # After the change of credentials, which would clear it. It covers the time until bwrap asks for the same.
@@ -49,19 +50,13 @@ def _install(fds: Sequence[int]) -> None:
     linux.close_all_above(HIGHEST_FD)
 
 
-def _reset_signals() -> None:
-    # Python ignores the first two; an ignored signal stays ignored through exec.
-    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
 def _own_nothing_of_the_worker(request: dict[str, Any]) -> None:
     os.chdir("/")
     os.umask(_UMASK)
     linux.join_empty_session_keyring()
-    with open("/proc/self/oom_score_adj", "wb", buffering=0) as stream:
-        stream.write(_OOM_SCORE_ADJ)
+    fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    os.write(fd, _OOM_SCORE_ADJ)
+    os.close(fd)
     for number, soft, hard in request["rlimits"]:
         resource.setrlimit(number, (soft, hard))
 

@@ -197,9 +197,10 @@ class Server:
 
 def main(main_fd: int) -> NoReturn:
     """The process: ``main_fd`` is the socket to the worker; other inherited descriptors are only kept open."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        # A signal to the whole group or unit must not end this process before its commands: the worker decides.
-        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ):
+        # A signal to the whole group or unit must not end this process before its commands: the worker decides. And
+        # handled, not ignored as Python does with the last two: an ignored signal stays ignored in every command.
+        signal.signal(number, lambda *_: None)
     while (fd := os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)) < _RESERVED_FDS:
         pass
     os.close(fd)

@@ -1,7 +1,7 @@
 """What the worker and the spawner say to each other, over SOCK_SEQPACKET sockets on one machine.
 
-Main socket, worker to spawner: ``S`` spawn (descriptors: command socket, stdout, stderr, then stdin and a memfd with the
-body where the flags say so) and ``L`` lease. The end of the main socket means that the worker is gone.
+Main socket, worker to spawner: ``S`` spawn (descriptors: command socket, stdout, stderr, then stdin and a memfd with
+the body where the flags say so) and ``L`` lease. The end of the main socket means that the worker is gone.
 Command socket: any byte from the worker, or its end, cancels; the spawner answers once, with the facts, and closes.
 """
 

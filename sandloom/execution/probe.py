@@ -1,0 +1,236 @@
+"""What isolation this machine gives: every shape is run for real, by the same code that runs commands."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sandloom.execution import bubblewrap, etc, isolation
+from sandloom.execution.process import Spawner
+from sandloom.execution.runner import Runner
+from sandloom.execution.spec import (
+    Directories,
+    IsolationUnavailable,
+    Level,
+    Network,
+    Plan,
+    Reason,
+    Spec,
+    SystemMount,
+)
+
+DEFAULT_MOUNTS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc")
+_TIMEOUT_SECONDS = 20
+# Not only that it starts: each clause that every level promises, and those that come with a private /proc.
+_SCRIPT = """\
+set -e
+for place in / /dev /usr /etc; do
+  if ( : > "$place/.sandloom-probe" ) 2>/dev/null; then echo "$place is writable"; exit 1; fi
+done
+for place in /workspace /home /envs /cache /tmp /dev/shm; do : > "$place/.sandloom-probe"; done
+if [ -e /proc/self ]; then
+  if [ "$(cat /proc/self/status | sed -n 's/^CapEff:[^0-9a-f]*0*//p')" ]; then echo "capabilities are left"; exit 1; fi
+  test -d /proc/1 && read -r name < /proc/1/comm && test "$name" = bwrap
+fi
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRequest:
+    """What the deployment asks for. ``level`` ``None``: automatic. ``uid``/``gid``: a free id to run as when root.
+
+    ``state_dir`` is a directory of the worker that sandbox users may pass; ``/etc`` and identities are made below it.
+    """
+
+    state_dir: Path
+    uid: int
+    gid: int
+    level: Level | None = None
+    required: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
+    network: Network = Network.HOST
+    readonly_mounts: tuple[str, ...] = DEFAULT_MOUNTS
+    bwrap: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeFailure:
+    """One shape that did not work: the verbatim message and what would help (may be empty)."""
+
+    level: str
+    features: tuple[str, ...]
+    message: str
+    fix: str
+
+    def to_dict(self) -> dict[str, object]:
+        return {"level": self.level, "features": list(self.features), "message": self.message, "fix": self.fix}
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """``plan`` is ``None`` when the request cannot be met; ``blocked`` says why then."""
+
+    plan: Plan | None
+    supported_levels: tuple[Level, ...] = ()
+    probe_failures: tuple[ProbeFailure, ...] = ()
+    skipped_features: tuple[str, ...] = ()
+    bwrap_version: str = ""
+    blocked: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def fixes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(failure.fix for failure in self.probe_failures if failure.fix))
+
+
+def probe(request: ProbeRequest, spawner: Spawner) -> ProbeReport:
+    """Run every level, then choose. Never raises for what the machine lacks: the report says it."""
+    uid_separation = os.geteuid() == 0
+    try:
+        binary = bubblewrap.inspect(bubblewrap.locate(request.bwrap))
+        base = _base_plan(request, binary, uid_separation)
+    except (IsolationUnavailable, OSError) as error:
+        return ProbeReport(None, blocked=str(error))
+    with _scratch(request, uid_separation) as directories:
+        runs = _Runs(request, base, directories, Runner(spawner))
+        supported = tuple(level for level, shape in isolation.LEVELS.items() if runs.works(shape))
+        try:
+            choice = isolation.choose(
+                request.level,
+                request.required,
+                request.optional,
+                uid_separation=uid_separation,
+                works=runs.works,
+            )
+        except IsolationUnavailable as error:
+            return _report(None, supported, runs, binary, blocked=str(error))
+    return _report(runs.plan(choice.shape), supported, runs, binary, skipped=choice.skipped)
+
+
+def _report(
+    plan: Plan | None,
+    supported: tuple[Level, ...],
+    runs: _Runs,
+    binary: bubblewrap.Bubblewrap,
+    *,
+    blocked: str = "",
+    skipped: tuple[str, ...] = (),
+) -> ProbeReport:
+    warnings = ("the whole /etc of the host is visible in every sandbox",) if runs.base.whole_etc else ()
+    return ProbeReport(plan, supported, tuple(runs.failures), skipped, binary.version, blocked, warnings)
+
+
+@dataclass
+class _Runs:
+    """Runs shapes, each once."""
+
+    request: ProbeRequest
+    base: Plan
+    directories: Directories
+    runner: Runner
+    failures: list[ProbeFailure] = field(default_factory=list)
+    _results: dict[isolation.Shape, bool] = field(default_factory=dict)
+
+    def plan(self, shape: isolation.Shape) -> Plan:
+        return replace(
+            self.base,
+            level=shape.level,
+            pid_namespace=shape.pid_namespace,
+            cgroup_namespace=shape.cgroup_namespace,
+        )
+
+    def works(self, shape: isolation.Shape) -> bool:
+        if shape not in self._results:
+            message = self._run(shape)
+            self._results[shape] = message is None
+            if message is not None:
+                self._failed(shape, message)
+        return self._results[shape]
+
+    def _failed(self, shape: isolation.Shape, message: str) -> None:
+        features = [isolation.PID_NAMESPACE] if shape.pid_namespace else []
+        features += [isolation.CGROUP_NAMESPACE] if shape.cgroup_namespace else []
+        fix = isolation.fix_for(message, _sysctls())
+        self.failures.append(ProbeFailure(shape.level.value, tuple(features), message, fix))
+
+    def _run(self, shape: isolation.Shape) -> str | None:
+        """``None`` when everything held, else what was said."""
+        plan = self.plan(shape)
+        if not plan.uid_separation and not shape.pid_namespace:
+            return "without root there is no private uid, and basic has no other border between processes"
+        output: list[bytes] = []
+        spec = Spec(
+            name="probe",
+            plan=plan,
+            uid=self.request.uid if plan.uid_separation else os.getuid(),
+            gid=self.request.gid if plan.uid_separation else os.getgid(),
+            home_dirs=self.directories,
+            argv=("/bin/sh", "-c", _SCRIPT),
+            timeout_seconds=_TIMEOUT_SECONDS,
+        )
+        verdict = self.runner.start(spec, lambda _, chunk: output.append(chunk)).wait()
+        if verdict.reason is Reason.EXIT and verdict.exit_code == 0:
+            return None
+        said = b"".join(output).decode("utf-8", "replace").strip()
+        return "\n".join(part for part in (verdict.detail, said) if part) or f"ended with {verdict.reason.value}"
+
+
+def _base_plan(request: ProbeRequest, binary: bubblewrap.Bubblewrap, uid_separation: bool) -> Plan:
+    paths = [path for path in request.readonly_mounts if not path.startswith("/etc")]
+    extra = [path[len("/etc/") :] for path in request.readonly_mounts if path.startswith("/etc/") and path != "/etc/"]
+    etc_dir = request.state_dir / "etc"
+    etc.build_etc(etc_dir, extra=extra)
+    return Plan(
+        bwrap=binary.path,
+        features=binary.features,
+        level=Level.BASIC,
+        pid_namespace=False,
+        cgroup_namespace=False,
+        network=request.network,
+        uid_separation=uid_separation,
+        readonly_mounts=system_mounts(paths),
+        etc_dir=str(etc_dir),
+        identity_dir=str(request.state_dir / "identity"),
+        resolv_conf=etc.resolv_conf(request.network),
+        whole_etc="/etc/" in request.readonly_mounts,
+    )
+
+
+def system_mounts(paths: Collection[str]) -> tuple[SystemMount, ...]:
+    """How each path is shown: a link on the host (merged /usr) stays a link, what is not there is left out."""
+    mounts = []
+    for path in sorted(set(paths)):
+        if os.path.islink(path):
+            mounts.append(SystemMount(os.readlink(path), path, link=True))
+        elif os.path.exists(path):
+            mounts.append(SystemMount(path, path))
+    return tuple(mounts)
+
+
+@contextlib.contextmanager
+def _scratch(request: ProbeRequest, uid_separation: bool) -> Iterator[Directories]:
+    """A throw-away sandbox."""
+    base = Path(tempfile.mkdtemp(prefix="probe-", dir=request.state_dir))
+    try:
+        base.chmod(0o711)
+        paths = [base / name for name in ("workspace", "home", "envs", "cache")]
+        for path in paths:
+            path.mkdir(mode=0o700)
+            if uid_separation:
+                os.chown(path, request.uid, request.gid)
+        yield Directories(*map(str, paths))
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def _sysctls(names: Sequence[str] = isolation.SYSCTLS) -> dict[str, str]:
+    found = {}
+    for name in names:
+        with contextlib.suppress(OSError):
+            found[name] = Path("/proc/sys", name).read_text(encoding="ascii").strip()
+    return found
