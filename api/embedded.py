@@ -65,9 +65,14 @@ class EmbeddedServer:
         """End waits and streams, then stop; requests in progress have a few seconds."""
         self._app.extensions["sandloom"].stop_waiting()
         self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=5)
-        self._server.close()
-        self._server.pull_trigger()
+        # On the loop's own thread, which may be about to use any of these descriptors.
+        self._server.trigger.pull_trigger(self._close_all)
         self._thread.join(timeout=5)
+
+    def _close_all(self) -> None:
+        for channel in list(self._server.active_channels.values()):
+            channel.handle_close()
+        self._server.close()
 
 
 def serve(app: Flask, settings: Settings) -> EmbeddedServer:
@@ -84,11 +89,13 @@ class _GrowingDispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
 
     def add_task(self, task: Any) -> None:
         with self.lock:
+            self.queue.append(task)
+            self.queue_cv.notify()
             running = len(self.threads) - self.stop_count
-            busy = self.active_count + len(self.queue) >= running
-        if busy and running < self._limit:
+            idle = running - self.active_count
+            grow = len(self.queue) > idle and running < self._limit
+        if grow:
             self.set_thread_count(running + 1)
-        super().add_task(task)
 
 
 class _Parser(HTTPRequestParser):  # type: ignore[misc]
