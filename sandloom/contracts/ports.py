@@ -14,7 +14,7 @@ class Publisher(Protocol):
     """Sends doorbells. A doorbell may be lost: the rows say what is to be done."""
 
     def ring(self, queue: str, key: ExecKey, generation: int) -> bool:
-        """Tell the owner of ``queue`` that the exec waits; False when it was not sent. Never raises, never blocks long."""
+        """Tell the owner of ``queue`` that the exec waits; False: not sent. Never raises, never blocks for long."""
         ...
 
 

@@ -1,8 +1,8 @@
 """Client of the workers' byte channel: bodies of any size in constant memory, straight to the owner.
 
 ``GET|PUT {data_endpoint}/internal/v1/raw`` with a signed envelope (task ``raw.read`` or ``raw.write``, arguments
-``sandbox_id, generation, worker_id, worker_epoch, path`` and for writing ``mode, max_bytes``) as base64 of its JSON in the header
-``X-Sandloom-Envelope``. Errors come back as problem+json.
+``sandbox_id, generation, worker_id, worker_epoch, path`` and for writing ``mode, max_bytes``) as base64 of its
+JSON in the header ``X-Sandloom-Envelope``. Errors come back as problem+json.
 """
 
 from __future__ import annotations

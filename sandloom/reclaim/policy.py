@@ -31,7 +31,7 @@ class ReclaimPolicy:
 
     @property
     def lost_after_seconds(self) -> float:
-        """A watcher declares a worker lost after seeing its lease unrenewed for this long: its commands are dead then."""
+        """A lease that a watcher saw unrenewed for this long is lost: the commands of its worker are dead by then."""
         return self.fence_after_seconds + self.terminate_grace_seconds + LEASE_MARGIN_SECONDS
 
 
