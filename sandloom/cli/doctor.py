@@ -1,5 +1,150 @@
-"""placeholder"""
+"""``sandloom doctor``: what isolation this machine gives, found by running it; no server is contacted."""
 
 from __future__ import annotations
 
-COMMANDS = ()
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sandloom.cli.invocation import Invocation, Stop
+from sandloom.cli.output import json_option, print_json, print_value
+from sandloom.settings import Settings, unsupported
+
+SCHEMA_VERSION = 1
+_PROGRAMS = {"python": "python3", "node": "node", "go": "go", "rust": "cargo", "java": "java"}
+
+
+@click.command()
+@json_option
+@click.pass_obj
+def doctor(invocation: Invocation, as_json: bool) -> int:
+    """Probe the isolation of this machine by real runs; exit code 0 when a worker can start, 2 when not."""
+    report = examine(Settings.load(invocation.environ, dotenv=invocation.dotenv))
+    if as_json:
+        print_json(report)
+    else:
+        _print(report)
+    return 0 if report["can_start"] else 2
+
+
+def examine(settings: Settings) -> dict[str, Any]:
+    """``schema_version, status (usable|blocked), can_start, problems, warnings, capabilities``."""
+    if sys.platform != "linux":
+        raise Stop("workers run on Linux only")
+    from sandloom.execution.probe import ProbeReport, probe
+    from sandloom.execution.process import Spawner
+
+    with _state_directory() as state_dir:
+        spawner = Spawner()
+        try:
+            found: ProbeReport = probe(_request(settings, state_dir), spawner)
+        finally:
+            spawner.close()
+    problems = [found.blocked] if found.plan is None else []
+    problems += unsupported(settings)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "status": "blocked" if problems else "usable",
+        "can_start": not problems,
+        "problems": problems,
+        "warnings": [*settings.warnings, *found.warnings],
+        "capabilities": _capabilities(settings, found),
+    }
+
+
+def _capabilities(settings: Settings, found: Any) -> dict[str, Any]:
+    plan = found.plan
+    return {
+        "selected_level": None if plan is None else str(plan.level),
+        "supported_levels": [str(level) for level in found.supported_levels],
+        "pid_namespace": plan is not None and plan.pid_namespace,
+        "cgroup_namespace": plan is not None and plan.cgroup_namespace,
+        "uid_separation": plan is not None and plan.uid_separation,
+        "bubblewrap": {"path": None if plan is None else plan.bwrap, "version": found.bwrap_version},
+        "probe_failures": [failure.to_dict() for failure in found.probe_failures],
+        "fixes": list(found.fixes),
+        "feature_policy": {
+            "required": list(settings.isolation_required_features),
+            "optional": list(settings.isolation_optional_features),
+            "skipped": list(found.skipped_features),
+        },
+        "network_mode": settings.network_mode,
+        "seccomp": False,
+        "resource_control": {"mode": settings.resource_control, "budgets": False},
+        "toolchains": _toolchains(settings),
+    }
+
+
+def _request(settings: Settings, state_dir: Path) -> Any:
+    from sandloom.execution.probe import ProbeRequest
+    from sandloom.execution.spec import Level, Network
+
+    network = Network.ISOLATED if settings.network_mode == "isolated" else Network.HOST
+    level = None if settings.isolation_level == "auto" else Level(settings.isolation_level)
+    enforced = {"pid_namespace", "cgroup_namespace", "uid_separation"}
+    return ProbeRequest(
+        state_dir=state_dir,
+        # The last id of the range: a worker beside this probe starts with the first.
+        uid=settings.uid_end,
+        gid=settings.uid_end,
+        level=level,
+        required=frozenset(settings.isolation_required_features) & enforced,
+        optional=frozenset(settings.isolation_optional_features) & enforced,
+        network=network,
+        readonly_mounts=settings.readonly_mounts,
+        bwrap=None if settings.bubblewrap_path is None else str(settings.bubblewrap_path),
+    )
+
+
+@contextmanager
+def _state_directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="sandloom-doctor-", ignore_cleanup_errors=True) as name:
+        path = Path(name)
+        path.chmod(0o711)
+        yield path
+
+
+def _toolchains(settings: Settings) -> dict[str, list[str]]:
+    """By the programs on the system path that sandboxes see."""
+    path = "/usr/local/bin:/usr/bin:/bin"
+    available = [name for name in settings.toolchains if shutil.which(_PROGRAMS[name], path=path)]
+    return {"configured": list(settings.toolchains), "available": available}
+
+
+def _print(report: dict[str, Any]) -> None:
+    found = report["capabilities"]
+    values = {
+        "status": report["status"],
+        "isolation level": found["selected_level"],
+        "supported levels": ", ".join(found["supported_levels"]) or "none",
+        "uid per sandbox": "yes" if found["uid_separation"] else "no (the worker is not root)",
+        "network": found["network_mode"],
+        "seccomp": "no",
+        "cgroup budgets": "no",
+        "bubblewrap": f"{found['bubblewrap']['version'] or 'none'} {found['bubblewrap']['path'] or ''}".strip(),
+        "toolchains": ", ".join(found["toolchains"]["available"]) or "none",
+    }
+    print_value(values)
+    for failure in found["probe_failures"]:
+        click.echo(f"failed: {failure['level']}: {failure['message']}")
+    for title in ("problems", "warnings"):
+        for line in report[title]:
+            click.echo(f"{title[:-1]}: {line}")
+    for fix in found["fixes"]:
+        click.echo(f"fix: {fix}")
+
+
+def main() -> None:
+    """The command ``sandloom-doctor``."""
+    from sandloom.cli.app import main as run
+
+    run(["doctor", *sys.argv[1:]])
+
+
+COMMANDS = (doctor,)

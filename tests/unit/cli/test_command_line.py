@@ -1,0 +1,147 @@
+"""The command as a process: exit codes, one-line errors, and what it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sandloom
+
+ROOT = Path(sandloom.__file__).parents[1]
+SECRET = "s3cret-value"
+
+
+def run(*words: str, cwd: Path, root: Path = ROOT, **settings: str) -> subprocess.CompletedProcess[str]:
+    """``sandloom`` with these settings only."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("SANDBOX_", "BLOBSTORE_"))}
+    environ |= {f"SANDBOX_{name}": value for name, value in settings.items()}
+    environ |= {"PYTHONPATH": str(root), "HOME": str(cwd)}
+    return subprocess.run(
+        [sys.executable, "-m", "sandloom", *words], cwd=cwd, env=environ, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_version_is_the_package_s(tmp_path: Path) -> None:
+    assert sandloom.__version__ in run("--version", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize("command", ["up", "api", "worker", "beat", "flower"])
+def test_bad_settings_end_a_server_with_2_and_one_line(tmp_path: Path, command: str) -> None:
+    done = run(command, cwd=tmp_path, PORT=SECRET, BROKER_URL="redis://127.0.0.1:1")
+    assert done.returncode == 2
+    assert done.stderr.startswith("sandloom: SANDBOX_SETTINGS_INVALID: SANDBOX_PORT")
+    assert len(done.stderr.splitlines()) == 1
+    assert SECRET not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["api", "worker", "beat", "flower"])
+def test_a_process_of_a_fleet_without_a_broker_says_so(tmp_path: Path, command: str) -> None:
+    done = run(command, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "SANDBOX_BROKER_URL" in done.stderr
+
+
+def test_an_egress_policy_stops_the_start_by_its_code(tmp_path: Path) -> None:
+    done = run("up", cwd=tmp_path, EGRESS_ALLOWED_HOSTS="example.org")
+    assert done.returncode == 2
+    assert done.stderr.startswith("sandloom: SANDBOX_EGRESS_POLICY_UNSUPPORTED: ")
+
+
+def test_a_budget_that_nobody_enforces_stops_the_start(tmp_path: Path) -> None:
+    done = run("worker", cwd=tmp_path, BUDGET_MEMORY_BYTES="1073741824", BROKER_URL="redis://127.0.0.1:1")
+    assert done.returncode == 2
+    assert "SANDBOX_BUDGET_MEMORY_BYTES" in done.stderr
+
+
+def test_prod_without_secrets_stops_the_start(tmp_path: Path) -> None:
+    done = run("up", cwd=tmp_path, ENVIRONMENT="prod")
+    assert done.returncode == 2
+    assert "SANDBOX_INTERNAL_TOKEN" in done.stderr
+    assert "SANDBOX_SECRET_KEY" in done.stderr
+
+
+def test_a_traceback_shows_with_debug_only(tmp_path: Path) -> None:
+    assert "Traceback" not in run("config", "show", cwd=tmp_path, PORT="x").stderr
+    assert "Traceback" in run("--debug", "config", "show", cwd=tmp_path, PORT="x").stderr
+
+
+def test_an_unknown_command_is_bad_usage(tmp_path: Path) -> None:
+    assert run("nonsense", cwd=tmp_path).returncode == 2
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m sandloom config list | head -1"
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+def test_settings_show_where_they_came_from_and_no_secret(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("SANDBOX_ZONE=from-file\n")
+    done = run(
+        *("config", "list", "--json"),
+        cwd=tmp_path,
+        INTERNAL_TOKEN=SECRET,
+        DATABASE_URL=f"postgresql://u:{SECRET}@h/d",
+        WOKER_ID="x",
+    )
+    assert done.returncode == 0
+    assert SECRET not in done.stdout + done.stderr
+    shown = json.loads(done.stdout)
+    by_name = {row["variable"]: row for row in shown["settings"]}
+    assert by_name["SANDBOX_ZONE"] == {"variable": "SANDBOX_ZONE", "value": "from-file", "from": ".env"}
+    assert by_name["SANDBOX_INTERNAL_TOKEN"]["value"] == "********"
+    assert by_name["SANDBOX_DATABASE_URL"]["value"] == "postgresql+psycopg2://***@h/d"
+    assert by_name["SANDBOX_PORT"]["from"] == "default"
+    assert "SANDBOX_WORKER_ID" in shown["warnings"][0]
+
+
+def test_single_settings_are_shown_by_either_name(tmp_path: Path) -> None:
+    done = run("config", "show", "port", "SANDBOX_ZONE", cwd=tmp_path)
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["SANDBOX_PORT", "SANDBOX_ZONE"]
+    assert run("config", "show", "prot", cwd=tmp_path).returncode == 2
+
+
+def test_a_schema_is_behind_until_it_is_brought_up_to_date(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/x.db"
+    behind = run("db", "check", cwd=tmp_path, DATABASE_URL=url)
+    assert behind.returncode == 3
+    assert "SANDBOX_SCHEMA_BEHIND" in behind.stderr
+    assert run("db", "upgrade", cwd=tmp_path, DATABASE_URL=url).returncode == 0
+    current = run("db", "check", "--json", cwd=tmp_path, DATABASE_URL=url)
+    assert (current.returncode, json.loads(current.stdout)) == (0, {"missing": [], "extra": []})
+
+
+@pytest.mark.parametrize("dialect", ["postgresql", "mariadb", "sqlite"])
+def test_the_schema_is_printed_as_sql(tmp_path: Path, dialect: str) -> None:
+    done = run("db", "sql", "--dialect", dialect, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "CREATE TABLE sandboxes" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["up", "demo", "api", "worker", "beat", "flower"])
+def test_the_bare_wheel_says_what_it_lacks(tmp_path: Path, command: str) -> None:
+    shutil.copytree(ROOT / "sandloom", tmp_path / "site" / "sandloom")
+    done = run(command, cwd=tmp_path, root=tmp_path / "site")
+    assert done.returncode == 2
+    assert "needs a checkout or the image" in done.stderr
+
+
+def test_a_client_command_without_a_token_says_what_to_set(tmp_path: Path) -> None:
+    done = run("ps", cwd=tmp_path, DATA_DIR=str(tmp_path))
+    assert done.returncode == 1
+    assert "SANDBOX_API_KEY" in done.stderr
+
+
+def test_a_client_command_without_a_service_names_the_address(tmp_path: Path) -> None:
+    done = run("ps", cwd=tmp_path, BASE_URL="http://127.0.0.1:1", INTERNAL_TOKEN=SECRET)
+    assert done.returncode == 1
+    assert done.stderr.startswith("sandloom: SERVICE_UNAVAILABLE: http://127.0.0.1:1")
+    assert SECRET not in done.stderr
