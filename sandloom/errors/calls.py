@@ -1,0 +1,65 @@
+"""Errors of the call itself: how it was sent, not what it asks for."""
+
+from __future__ import annotations
+
+from sandloom.errors.base import Category, SandloomError
+
+
+class Unauthorized(SandloomError):
+    """Send a valid token as 'Authorization: Bearer <token>'."""
+
+    code, status, category = "UNAUTHORIZED", 401, Category.CHANGE
+
+
+class NotFound(SandloomError):
+    """There is nothing at this address."""
+
+    code, status, category = "NOT_FOUND", 404, Category.CHANGE
+
+
+class MethodNotAllowed(SandloomError):
+    """This address does not take that method; the Allow header lists those it takes."""
+
+    code, status, category = "METHOD_NOT_ALLOWED", 405, Category.CHANGE
+
+
+class MalformedRequest(SandloomError):
+    """The request cannot be read: the body must be a JSON object in UTF-8."""
+
+    code, status, category = "MALFORMED_REQUEST", 400, Category.CHANGE
+
+
+class UnsupportedMediaType(SandloomError):
+    """Send the body as application/json."""
+
+    code, status, category = "UNSUPPORTED_MEDIA_TYPE", 415, Category.CHANGE
+
+
+class ValidationFailed(SandloomError):
+    """A field of the request is not acceptable; 'errors' names it."""
+
+    code, status, category = "VALIDATION_FAILED", 422, Category.CHANGE
+
+
+class BodyTooLarge(SandloomError):
+    """The body is larger than this route accepts."""
+
+    code, status, category = "BODY_TOO_LARGE", 413, Category.CHANGE
+
+
+class RequestTimeout(SandloomError):
+    """The body did not arrive in time; send it again."""
+
+    code, status, category, retryable = "REQUEST_TIMEOUT", 408, Category.WAIT, True
+
+
+class RangeNotSatisfiable(SandloomError):
+    """The requested range lies outside the file."""
+
+    code, status, category = "RANGE_NOT_SATISFIABLE", 416, Category.CHANGE
+
+
+class Unavailable(SandloomError):
+    """A part the service needs does not answer at the moment; repeat the call."""
+
+    code, status, category, retryable = "SERVICE_UNAVAILABLE", 503, Category.WAIT, True

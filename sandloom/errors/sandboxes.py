@@ -1,0 +1,65 @@
+"""Errors of a sandbox's life."""
+
+from __future__ import annotations
+
+from sandloom.errors.base import Category, SandloomError
+
+
+class SandboxNotFound(SandloomError):
+    """No sandbox of this id exists; resolve it first."""
+
+    code, status, category = "SANDBOX_NOT_FOUND", 404, Category.CHANGE
+
+
+class StaleRoute(SandloomError):
+    """The generation, owner or owner epoch is no longer current; resolve the sandbox again."""
+
+    code, status, category = "STALE_SANDBOX_ROUTE", 409, Category.CHANGE
+
+
+class StaleGeneration(SandloomError):
+    """The generation is no longer current; resolve the sandbox again."""
+
+    code, status, category = "STALE_SANDBOX_GENERATION", 409, Category.CHANGE
+
+
+class ScopeMismatch(SandloomError):
+    """This sandbox id belongs to another workspace_scope_id."""
+
+    code, status, category = "SANDBOX_SCOPE_MISMATCH", 409, Category.CHANGE
+
+
+class NoWorkerAvailable(SandloomError):
+    """No live worker of this profile has a free slot; try again, or add workers."""
+
+    code, status, category, retryable = "NO_SANDBOX_WORKER_AVAILABLE", 503, Category.WAIT, True
+
+
+class WorkerLost(SandloomError):
+    """The worker that owns the sandbox does not answer."""
+
+    code, status, category = "SANDBOX_WORKER_LOST", 503, Category.WAIT
+
+
+class SandboxSuspended(SandloomError):
+    """The sandbox is suspended; resume it first."""
+
+    code, status, category = "SANDBOX_SUSPENDED", 409, Category.CHANGE
+
+
+class SandboxNotReady(SandloomError):
+    """The sandbox is not ready; connect it first."""
+
+    code, status, category = "SANDBOX_NOT_READY", 409, Category.CHANGE
+
+
+class SandboxBusy(SandloomError):
+    """Something runs in the sandbox; wait until it is quiet."""
+
+    code, status, category = "SANDBOX_BUSY", 409, Category.WAIT
+
+
+class WorkspaceFailed(SandloomError):
+    """The worker could not make the workspace ready; its log has the reason."""
+
+    code, status, category, retryable = "SANDBOX_WORKSPACE_FAILED", 503, Category.WAIT, True
