@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from sandloom.contracts.ports import Bus
-from sandloom.errors import LaunchFailed, SandloomError
+from sandloom.errors import DiskFull, LaunchFailed, SandloomError, Unavailable, WorkspaceFailed
 from sandloom.execs.records import Exec, Outcome
 from sandloom.execs.service import Execs
 from sandloom.execution.runner import Handle, Runner
@@ -19,13 +19,13 @@ from workers.homes import Homes
 from workers.identity import Identity
 from workers.ledger import Ledger
 from workers.output import Events, Flusher, OutputWriter, batches
-from workers.translate import Ending, env_refused, limits_of, lost, outcome_of, refused, spec_of
+from workers.translate import Ending, Home, env_refused, limits_of, lost, outcome_of, refused, spec_of
 
 log = get_logger("sandloom.workers.commands")
 
 
 class Running:
-    """A command that this node claimed or is about to claim. Whoever wants its end says why; the first reason counts."""
+    """A command that this node claimed or is about to claim. The first reason to end it counts."""
 
     def __init__(self, key: ExecKey, generation: int) -> None:
         self.key = key
@@ -84,28 +84,29 @@ class Commands:
 
     # --- one command ---
 
-    def run(self, key: ExecKey, generation: int) -> None:
-        """Claim the exec and, if that was won, see it to its end."""
+    def run(self, key: ExecKey, generation: int) -> Exec | None:
+        """Claim the exec and, if that was won, see it to its end; returns it as it was claimed."""
         running = Running(key, generation)
         with self._lock:
             if key in self._running:
-                return
+                return None
             self._running[key] = running
         try:
-            self._run(running)
+            return self._run(running)
         finally:
             with self._lock:
                 del self._running[key]
             running.done.set()
 
-    def _run(self, running: Running) -> None:
+    def _run(self, running: Running) -> Exec | None:
         ledger = Ledger(self._execs, self._identity, running.key, running.generation, self._given_up)
-        record = ledger.claim()
-        if record is None:
-            return
+        home = self._prepare(running)
+        record = ledger.claim() if home is not None else None
+        if home is None or record is None:
+            return None
         self._bus.publish_head(running.key, ledger.seq, False)
         try:
-            events, outcome = self._execute(running, record, ledger)
+            events, outcome = self._execute(running, record, home, ledger)
         except SandloomError as error:
             events, outcome = [], refused(error)
         except Exception:
@@ -113,9 +114,25 @@ class Commands:
             running.end(Ending.STOPPED)
             events, outcome = [], lost("the worker met an unexpected condition; its log has the reason")
         self._finish(running, ledger, events, outcome)
+        return record
 
-    def _execute(self, running: Running, record: Exec, ledger: Ledger) -> tuple[Events, Outcome]:
-        home = self._homes.home(record.key.sandbox, record.generation)
+    def _prepare(self, running: Running) -> Home | None:
+        """The workspace, before the claim: after a restart a sandbox with waiting commands is only assigned.
+
+        None when there is nothing to do, or nothing to do now: the row then still waits.
+        """
+        try:
+            return self._homes.home(running.key.sandbox, running.generation)
+        except (DiskFull, WorkspaceFailed) as error:
+            if self._execs.refuse(running.key, self._identity.worker_id, self._identity.epoch, refused(error)):
+                self._bus.publish_head(running.key, self._execs.get(running.key).last_seq, True)
+        except Unavailable as error:
+            log.warning("command waits for the database", exec_id=running.key.exec_id, code=error.code)
+        except SandloomError:
+            pass  # the sandbox has moved on, and with it the right to run the command
+        return None
+
+    def _execute(self, running: Running, record: Exec, home: Home, ledger: Ledger) -> tuple[Events, Outcome]:
         spec = spec_of(record, home, self._engine.plan, self._engine.settings, self._limits)
         writer = OutputWriter(
             self._flusher, lambda events: self._append(running.key, ledger, events), lambda: running.end(Ending.FENCED)

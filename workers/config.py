@@ -64,9 +64,7 @@ def _messages() -> dict[str, Any]:
 def _broker(settings: Settings) -> dict[str, Any]:
     return {
         "broker_url": broker_url(settings.broker_url),
-        "broker_transport_options": transport_options(
-            settings.broker_url, settings.broker_namespace, consume=True
-        ),
+        "broker_transport_options": transport_options(settings.broker_url, "", consume=True),
         # None would open a connection per message.
         "broker_pool_limit": 10,
         # An outage of the broker ends no command: reconnect for ever, also when it comes up after the worker.
@@ -83,15 +81,11 @@ def _broker(settings: Settings) -> dict[str, Any]:
 
 def _results(settings: Settings) -> dict[str, Any]:
     """Results exist for direct clients; messages of the API carry ``ignore_result``."""
-    redis = (settings.result_backend or "").partition("://")[0] in ("redis", "rediss")
     return {
         "result_backend": settings.result_backend,
         "result_expires": timedelta(seconds=RESULT_EXPIRES_SECONDS),
         # Only written here, never read: one client with its pool serves all threads instead of one for each.
         "result_backend_thread_safe": True,
-        "result_backend_transport_options": (
-            {"global_keyprefix": f"{settings.broker_namespace}:"} if redis and settings.broker_namespace else {}
-        ),
         "redis_socket_timeout": 5.0,
         "redis_socket_connect_timeout": 2.0,
         "redis_retry_on_timeout": True,

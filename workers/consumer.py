@@ -31,6 +31,9 @@ def restrict_remote_control() -> None:
 class Consumer(CeleryConsumer):
     """Drops and counts what cannot be used, without showing its content, and never ends because of it."""
 
+    connection_errors: tuple[type[BaseException], ...]
+    channel_errors: tuple[type[BaseException], ...]
+
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], None]:
         handle = super().create_task_handler(*args, **kwargs)
         recoverable = tuple(self.connection_errors) + tuple(self.channel_errors)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from sandloom.errors import SandloomError, StaleRoute, WorkspaceFailed
 from sandloom.execution.file_faults import FileFault
+from sandloom.execution.files import FileLimits, SandboxFiles
 from sandloom.execution.workspace import WorkspaceFault, WorkspaceRoot
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes.records import Route
@@ -20,15 +24,27 @@ from workers.translate import Home, file_error
 log = get_logger("sandloom.workers.homes")
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """One object per generation, since the locks of paths live in ``files``."""
+
+    generation: int
+    home: Home
+    files: SandboxFiles
+
+
 class Homes:
     """Makes workspaces ready and remembers where they are, per generation."""
 
-    def __init__(self, identity: Identity, root: WorkspaceRoot, sandboxes: Sandboxes, gates: Gates) -> None:
+    def __init__(
+        self, identity: Identity, root: WorkspaceRoot, sandboxes: Sandboxes, gates: Gates, limits: FileLimits
+    ) -> None:
         self._identity = identity
         self._root = root
         self._sandboxes = sandboxes
         self._gates = gates
-        self._known: dict[SandboxKey, tuple[int, Home]] = {}
+        self._limits = limits
+        self._known: dict[SandboxKey, _Known] = {}
         self._lock = threading.Lock()
 
     def connect(self, key: SandboxKey, generation: int) -> Route:
@@ -40,15 +56,26 @@ class Homes:
             workspace = self._provision(route)
             return self._sandboxes.mark_ready(route.fence, workspace)
 
+    @contextmanager
+    def files(self, key: SandboxKey, generation: int) -> Iterator[SandboxFiles]:
+        """The sandbox's files, with the sandbox kept from being released meanwhile. Raises as ``home`` does; a sandbox
+        that is only assigned is made ready first."""
+        known = self._ready(key, generation)
+        with self._gates.shared(key):
+            yield known.files
+
     def home(self, key: SandboxKey, generation: int) -> Home:
-        """Where a connected sandbox lives. Raises StaleRoute and WorkspaceFailed."""
-        cached = self._cached(key, generation)
-        if cached is not None:
-            return cached
-        route = self._owned(key, generation)
-        if route.status is SandboxStatus.ASSIGNED or not self._root.exists(key):
-            raise WorkspaceFailed("The workspace is not there; connect the sandbox first.")
-        return self._remember(route)
+        """Where the sandbox lives; one that is only assigned is made ready first. Raises as ``connect`` does."""
+        return self._ready(key, generation).home
+
+    def _ready(self, key: SandboxKey, generation: int) -> _Known:
+        known = self._cached(key, generation)
+        if known is None:
+            self.connect(key, generation)
+            known = self._cached(key, generation)
+        if known is None:
+            raise StaleRoute
+        return known
 
     def forget(self, key: SandboxKey) -> None:
         with self._lock:
@@ -74,16 +101,17 @@ class Homes:
         self._remember(route)
         return Workspace.LOST if route.workspace == Workspace.KEPT and not made.kept else None
 
-    def _cached(self, key: SandboxKey, generation: int) -> Home | None:
+    def _cached(self, key: SandboxKey, generation: int) -> _Known | None:
         with self._lock:
             known = self._known.get(key)
-        return known[1] if known is not None and known[0] == generation else None
+        return known if known is not None and known.generation == generation else None
 
-    def _remember(self, route: Route) -> Home:
-        home = Home(*account_of(route.sandbox_uid), self._root.directories(route.key))
+    def _remember(self, route: Route) -> None:
+        uid, gid = account_of(route.sandbox_uid)
+        directories = self._root.directories(route.key)
+        files = SandboxFiles(directories, uid, gid, self._root.trash, self._limits)
         with self._lock:
-            self._known[route.key] = (route.generation, home)
-        return home
+            self._known[route.key] = _Known(route.generation, Home(uid, gid, directories), files)
 
 
 def account_of(sandbox_uid: int) -> tuple[int, int]:

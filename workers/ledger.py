@@ -53,9 +53,7 @@ class Ledger:
         """Write a batch; False means fenced. Raises Unavailable when it was not written."""
         target = self.seq + len(events)
         try:
-            written = self._execs.append(
-                self._key, self._identity.worker_id, self._identity.epoch, self.seq, events
-            )
+            written = self._execs.append(self._key, self._identity.worker_id, self._identity.epoch, self.seq, events)
         except CommitUnknown:
             found = self._read()
             if found is None or (found.last_seq == self.seq and self._is_running_here(found)):

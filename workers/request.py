@@ -12,6 +12,5 @@ from sandloom.broker.message import REDACTED
 class Request(CeleryRequest):
     """``inspect active`` and Flower see that a task runs, never what it was given."""
 
-    def info(self, safe: bool = False) -> dict[str, Any]:
-        shown: dict[str, Any] = super().info(safe=safe)
-        return shown | {"args": REDACTED, "kwargs": REDACTED}
+    def info(self, safe: bool = False) -> Any:
+        return {**super().info(safe=safe), "args": REDACTED, "kwargs": REDACTED}

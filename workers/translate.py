@@ -8,9 +8,26 @@ from enum import StrEnum
 from typing import Any
 
 from sandloom.errors import (
-    CursorInvalid, DirectoryNotEmpty, DiskFull, EnvironmentRefused, FileAccessDenied, FileExists, FileKindUnsupported,
-    FileMissing, FilePathLocked, FileTooLarge, LaunchFailed, LimitsExceeded, PathInvalid, ProgramNotExecutable,
-    ProgramNotFound, SandloomError, ValidationFailed, WorkerLost, WorkingDirectoryUnavailable, WorkspaceFailed,
+    CursorInvalid,
+    DirectoryNotEmpty,
+    DiskFull,
+    EnvironmentRefused,
+    FileAccessDenied,
+    FileExists,
+    FileKindUnsupported,
+    FileMissing,
+    FilePathLocked,
+    FileTooLarge,
+    LaunchFailed,
+    LimitsExceeded,
+    PathInvalid,
+    ProgramNotExecutable,
+    ProgramNotFound,
+    SandloomError,
+    ValidationFailed,
+    WorkerLost,
+    WorkingDirectoryUnavailable,
+    WorkspaceFailed,
 )  # fmt: skip
 from sandloom.execs.records import Exec, Outcome
 from sandloom.execs.states import ExecStatus, Reason, status_for

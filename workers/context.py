@@ -1,0 +1,41 @@
+"""What the tasks of a worker node work with, built once the node is registered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandloom.broker.envelope import SigningKey, Verifier
+from sandloom.contracts.ports import Bus
+from sandloom.execs.service import Execs
+from sandloom.fleet.service import Fleet
+from sandloom.sandboxes.service import Sandboxes
+from sandloom.settings import Settings
+from workers.commands import Commands
+from workers.gates import Gates
+from workers.homes import Homes
+from workers.identity import Identity
+from workers.lifecycle import Lifecycle
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Whose messages are believed."""
+
+    fleet: SigningKey
+    verifier: Verifier
+    direct_tasks: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    settings: Settings
+    identity: Identity
+    keys: Keys
+    bus: Bus
+    sandboxes: Sandboxes
+    execs: Execs
+    fleet: Fleet
+    homes: Homes
+    gates: Gates
+    commands: Commands
+    lifecycle: Lifecycle

@@ -1,0 +1,126 @@
+"""Execs that clients send straight to the broker: first a row, then a turn in the lane, then the record as result."""
+
+from __future__ import annotations
+
+import threading
+
+from celery.worker import state as celery_state
+
+from sandloom.contracts.rest import ExecBody
+from sandloom.errors import (
+    CredentialBrokerUnavailable,
+    EgressPolicyUnsupported,
+    ModelAccessUnavailable,
+    SandboxNotReady,
+    SandloomError,
+)  # fmt: skip
+from sandloom.execs.records import Exec, ExecRequest
+from sandloom.ids import ExecKey, SandboxKey
+from workers.answers import exec_answer
+from workers.context import NodeContext
+from workers.pool import Delivery
+from workers.reception import EXEC_TASK
+from workers.tasks.execs import ExecArgs
+from workers.tasks.requests import arguments, verify
+
+#: A waiter looks at the row this often, whatever the bus says.
+REREAD_SECONDS = 2.0
+
+
+class DirectExecs:
+    """What was admitted, or refused, until its task runs. Thread-safe."""
+
+    def __init__(self, node: NodeContext) -> None:
+        self._node = node
+        self._lock = threading.Lock()
+        self._answers: dict[str, Exec | SandloomError] = {}
+        self._numbers: dict[int, tuple[str, ExecKey]] = {}
+
+    def admit(self, delivery: Delivery) -> ExecKey | None:
+        """Make the row. None: refused, which the task will say. Raises for what is not a message of ours."""
+        kwargs = delivery.kwargs()
+        answer: Exec | SandloomError
+        try:
+            answer = self._admit(delivery.task_id, kwargs)
+        except SandloomError as error:
+            answer = error
+        key = answer.key if isinstance(answer, Exec) else None
+        with self._lock:
+            self._answers[delivery.task_id] = answer
+            if key is not None:
+                self._numbers[delivery.number] = (delivery.task_id, key)
+        return key
+
+    def _admit(self, task_id: str, kwargs: dict[str, object]) -> Exec:
+        envelope = verify(self._node.keys, EXEC_TASK, kwargs)
+        args = arguments(ExecArgs, envelope.args)
+        key = SandboxKey(envelope.tenant_id, args.sandbox_id)
+        request = exec_request(args)
+        try:
+            admitted, _, _ = self._node.execs.admit(key, args.generation, request, task_id)
+        except SandboxNotReady:
+            self._node.homes.connect(key, args.generation)
+            admitted, _, _ = self._node.execs.admit(key, args.generation, request, task_id)
+        return admitted
+
+    def carry_out(self, task_id: str) -> dict[str, object]:
+        """Run the command and return its record; a task that was refused raises why."""
+        with self._lock:
+            answer = self._answers.pop(task_id, None)
+        try:
+            if answer is None or isinstance(answer, SandloomError):
+                raise answer or SandloomError()
+            self._node.commands.run(answer.key, answer.generation)
+            return exec_answer(self._wait(answer.key))
+        finally:
+            with self._lock:
+                self._numbers = {n: held for n, held in self._numbers.items() if held[0] != task_id}
+
+    def _wait(self, key: ExecKey) -> Exec:
+        """The record once it is terminal; usually it is at once, unless the exec runs somewhere else."""
+        with self._node.bus.watch(key) as watch:
+            while True:
+                record = self._node.execs.get(key, output=True)
+                if record.terminal:
+                    return record
+                watch.wait(REREAD_SECONDS)
+
+    def terminate(self, number: int) -> None:
+        """End the command of one delivery."""
+        with self._lock:
+            held = self._numbers.get(number)
+        if held is not None:
+            self._cancel(held[1])
+
+    def cancel_revoked(self) -> None:
+        """End the commands whose tasks were revoked by id."""
+        with self._lock:
+            revoked = [key for task_id, key in self._numbers.values() if task_id in celery_state.revoked]
+        for key in revoked:
+            self._cancel(key)
+
+    def _cancel(self, key: ExecKey) -> None:
+        self._node.execs.cancel(key)
+        self._node.commands.cancel(key)
+
+
+def exec_request(body: ExecBody) -> ExecRequest:
+    """The command to admit. Raises for what this deployment does not have."""
+    if body.sensitive_env:
+        names = ", ".join(sorted(body.sensitive_env))
+        raise CredentialBrokerUnavailable(f"sensitive_env needs a credential broker, and there is none: {names}")
+    if body.model_access is not None:
+        raise ModelAccessUnavailable
+    if body.egress is not None:
+        raise EgressPolicyUnsupported
+    return ExecRequest(
+        exec_id=body.exec_id,
+        argv=tuple(body.argv),
+        cwd=body.cwd,
+        env=body.env,
+        timeout_seconds=body.timeout_seconds,
+        exec_scope=body.exec_scope,
+        stdin=body.stdin_bytes(),
+        labels=body.labels,
+        limits={} if body.limits is None else body.limits.model_dump(exclude_none=True),
+    )

@@ -1,0 +1,57 @@
+"""The whole service in one process: API, worker node and beat over SQLite, an in-process broker and bus."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from sandloom.settings import Settings
+from sandloom.streams import open_bus
+from sandloom.telemetry import get_logger
+from workers.app import create_celery
+from workers.beat import Beat
+from workers.config import maintenance_queues
+from workers.node import Node
+from workers.services import open_checked_database, open_services
+from workers.stopping import StopSignals, wait
+
+log = get_logger("sandloom.workers.embedded")
+
+CONSUMING_SECONDS = 15.0
+EXIT_SUPERSEDED = 1
+
+
+def run(settings: Settings, ready: Callable[[], None] | None = None) -> int:
+    """Serve until TERM. ``ready`` is called once requests are answered. Raises what stops a start."""
+    with contextlib.ExitStack() as stack:
+        db = open_checked_database(settings)
+        stack.callback(db.dispose)
+        bus = open_bus(settings.bus_url, settings.broker_namespace)
+        stack.callback(bus.close)
+        services = open_services(settings, db=db, bus=bus)
+        stack.callback(services.close)
+        node = Node(settings, services)
+        StopSignals(node.ended, node.hurry).install()
+        node.start()
+        stack.callback(node.stop)
+        node.wait_consuming(CONSUMING_SECONDS)
+        beat = Beat(create_celery(settings, maintenance_queues()))
+        beat.start()
+        stack.callback(beat.stop)
+        server = _api(settings, db, bus, services.publisher)
+        server.start()
+        stack.callback(server.close)
+        log.info("serving", url=f"http://{settings.host}:{server.port}")
+        if ready is not None:
+            ready()
+        wait(node.ended)
+    return EXIT_SUPERSEDED if node.superseded.is_set() else 0
+
+
+def _api(settings: Settings, db: Any, bus: Any, publisher: Any) -> Any:
+    """The API of this checkout, by name: neither side imports the other."""
+    application = importlib.import_module("api.app")
+    services = importlib.import_module("api.services").assemble(settings, db, bus, publisher)
+    return importlib.import_module("api.embedded").serve(application.create_app(services), settings)

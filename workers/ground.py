@@ -1,0 +1,168 @@
+"""What a node stands on before anyone hears of it: its root, its uids, its spawner, and isolation that was proved."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sandloom.errors import IsolationBlocked, SettingsInvalid, WorkerIdInUse
+from sandloom.execution.locks import LockHeld, LockUnusable, NoUidBlock, UidBlock
+from sandloom.execution.probe import ProbeReport, ProbeRequest, probe
+from sandloom.execution.process import Spawner
+from sandloom.execution.reap import kill_bwraps_of, kill_uid_range
+from sandloom.execution.root_directory import make_own
+from sandloom.execution.spec import Level, Network, Plan
+from sandloom.execution.workspace import RootUnusable, WorkspaceRoot
+from sandloom.settings import Settings
+from sandloom.telemetry import get_logger
+
+log = get_logger("sandloom.workers.ground")
+
+#: Uids of all workers of a host are given out here, whatever their settings say.
+HOST_LOCK_DIRECTORY = Path("/run/sandloom")
+#: An earlier life's spawner needs this long to end its commands, beyond the grace they have.
+LOCK_MARGIN_SECONDS = 20.0
+MIN_BLOCK = 64
+TRASH_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class Ground:
+    """Held until ``close``, which ends every command first."""
+
+    root: WorkspaceRoot
+    worker_id: str
+    uid_range: tuple[int, int]
+    spawner: Spawner
+    plan: Plan
+    report: ProbeReport
+    _held: ExitStack = field(repr=False)
+
+    def close(self) -> None:
+        self.spawner.close()
+        self._held.close()
+
+
+def prepare(settings: Settings) -> Ground:
+    """Everything that must hold before the node registers; processes of an earlier life are gone afterwards.
+
+    Raises SettingsInvalid (root or uids unusable), WorkerIdInUse (the root's worker lives), IsolationBlocked.
+    """
+    with ExitStack() as stack:
+        try:
+            root, uid_range, fds = _claim(settings, stack)
+        except (RootUnusable, LockUnusable, NoUidBlock) as error:
+            raise SettingsInvalid(str(error)) from error
+        except LockHeld as error:
+            raise WorkerIdInUse(str(error)) from error
+        worker_id = root.worker_id(settings.worker_id)
+        clean_up = _cleaner(root, uid_range)
+        ended = clean_up()
+        if ended:
+            log.warning("processes of an earlier life ended", number=ended)
+        spawner = Spawner(keep_fds=fds, clean_up=clean_up, on_death=_spawner_died)
+        stack.callback(spawner.close)
+        report = _prove(settings, root, uid_range, spawner)
+        assert report.plan is not None
+        if not root.empty_trash(TRASH_SECONDS):
+            log.info("trash of an earlier life is not empty yet")
+        return Ground(root, worker_id, uid_range, spawner, report.plan, report, stack.pop_all())
+
+
+def _claim(settings: Settings, stack: ExitStack) -> tuple[WorkspaceRoot, tuple[int, int], list[int]]:
+    """The root with its lock, the uids, and the descriptors that keep both held while the spawner lives."""
+    rootless = os.geteuid() != 0
+    state = settings.data_dir / "worker" if settings.shared_root else None
+    if state is not None:
+        state.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    root = WorkspaceRoot.open(settings.workspace_root, rootless=rootless, state=state)
+    lock = stack.enter_context(root.lock(wait_seconds=settings.terminate_grace_seconds + LOCK_MARGIN_SECONDS))
+    if rootless:
+        return root, (settings.uid_start, settings.uid_end), [lock.fileno()]
+    size = min(settings.uid_end - settings.uid_start + 1, max(MIN_BLOCK, 4 * settings.worker_capacity))
+    block = stack.enter_context(
+        UidBlock.acquire(settings.uid_start, settings.uid_end, size, root.uid_block_start, HOST_LOCK_DIRECTORY)
+    )
+    root.record_uid_block(block.start)
+    return root, (block.start, block.end), [lock.fileno(), block.fileno()]
+
+
+def _cleaner(root: WorkspaceRoot, uid_range: tuple[int, int]) -> Any:
+    if os.geteuid() == 0:
+        return lambda: kill_uid_range(*uid_range)
+    return lambda: kill_bwraps_of(str(root.path))
+
+
+def _spawner_died(returncode: int) -> None:
+    log.error("spawner died; its commands were ended", returncode=returncode)
+
+
+def _prove(settings: Settings, root: WorkspaceRoot, uid_range: tuple[int, int], spawner: Spawner) -> ProbeReport:
+    state = root.path / ".engine"
+    make_own(state, 0o711)
+    report = probe(probe_request(settings, state, uid_range[1]), spawner)
+    for failure in report.probe_failures:
+        log.info("isolation shape not available", **failure.to_dict())
+    for warning in report.warnings:
+        log.warning("isolation", problem=warning)
+    if report.plan is None:
+        fixes = "".join(f" To fix it: {fix}." for fix in report.fixes)
+        raise IsolationBlocked(f"{report.blocked}.{fixes}")
+    return report
+
+
+def probe_request(settings: Settings, state_dir: Path, uid: int) -> ProbeRequest:
+    level = None if settings.isolation_level == "auto" else Level(settings.isolation_level)
+    return ProbeRequest(
+        state_dir=state_dir,
+        uid=uid,
+        gid=uid,
+        level=level,
+        required=frozenset(settings.isolation_required_features),
+        optional=frozenset(settings.isolation_optional_features),
+        network=Network(settings.network_mode),
+        readonly_mounts=settings.readonly_mounts,
+        bwrap=str(settings.bubblewrap_path) if settings.bubblewrap_path else None,
+    )
+
+
+def effective_hash(declared: str, plan: Plan) -> str:
+    """Sandboxes move only between workers that agree on this: what was declared and what the probe selected."""
+    selected = [declared, plan.level, plan.pid_namespace, plan.cgroup_namespace, plan.network, plan.uid_separation]
+    return hashlib.sha256(json.dumps(selected).encode()).hexdigest()[:16]
+
+
+def capabilities(settings: Settings, report: ProbeReport) -> dict[str, Any]:
+    """What ``/healthz`` says of the node's isolation, as measured."""
+    plan = report.plan
+    return {
+        "selected_level": plan.level.value if plan else None,
+        "supported_levels": [level.value for level in report.supported_levels],
+        "probe_failures": [failure.to_dict() for failure in report.probe_failures],
+        "profile_mode": settings.isolation_level,
+        "feature_policy": {
+            "required": list(settings.isolation_required_features),
+            "optional": list(settings.isolation_optional_features),
+            "skipped": list(report.skipped_features),
+        },
+        "features": {
+            "pid_namespace": bool(plan and plan.pid_namespace),
+            "cgroup_namespace": bool(plan and plan.cgroup_namespace),
+            "uid_separation": bool(plan and plan.uid_separation),
+        },
+        "resource_control": "off",
+        "network_mode": settings.network_mode,
+        "bwrap_version": report.bwrap_version,
+        "toolchains": {
+            "configured": list(settings.toolchains),
+            "available": [],
+            "checks": {},
+            "isolation_hints": [],
+            "unavailable_at_this_level": [],
+        },
+    }

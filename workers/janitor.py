@@ -1,0 +1,61 @@
+"""What an earlier life of this node left on its disk and in its rows."""
+
+from __future__ import annotations
+
+from sandloom.errors import SandboxNotFound, SandloomError
+from sandloom.execution.workspace import WorkspaceFault, WorkspaceRoot
+from sandloom.ids import SandboxKey
+from sandloom.sandboxes.records import Route
+from sandloom.sandboxes.service import Sandboxes
+from sandloom.sandboxes.states import SandboxStatus
+from sandloom.telemetry import get_logger
+from workers.gates import Gates
+from workers.identity import Identity
+from workers.lifecycle import Lifecycle
+
+log = get_logger("sandloom.workers.janitor")
+
+
+class Janitor:
+    """Runs once after each start, beside the node's work."""
+
+    def __init__(
+        self, identity: Identity, root: WorkspaceRoot, sandboxes: Sandboxes, gates: Gates, lifecycle: Lifecycle
+    ) -> None:
+        self._identity = identity
+        self._root = root
+        self._sandboxes = sandboxes
+        self._gates = gates
+        self._lifecycle = lifecycle
+
+    def tidy(self) -> None:
+        """Finish releases that were cut short, remove directories that belong to nobody, empty the trash."""
+        for found in list(self._root.keys()):
+            key = SandboxKey(*found)
+            try:
+                self._look_at(key)
+            except (SandloomError, WorkspaceFault) as error:
+                log.warning("left directory not removed", sandbox_id=key.sandbox_id, reason=str(error))
+        self._root.empty_trash()
+
+    def _look_at(self, key: SandboxKey) -> None:
+        route = self._route(key)
+        if route is not None and route.status is SandboxStatus.RELEASING and self._identity.owns(route):
+            self._lifecycle.release(key, route.generation)
+        elif self._is_left(route):
+            with self._gates.exclusive(key):
+                # Under the gate nobody makes the directory ready; the row may have changed since it was read.
+                if self._is_left(self._route(key)) and self._root.delete(key):
+                    log.info("left directory removed", sandbox_id=key.sandbox_id)
+
+    def _route(self, key: SandboxKey) -> Route | None:
+        try:
+            return self._sandboxes.get(key)
+        except SandboxNotFound:
+            return None
+
+    def _is_left(self, route: Route | None) -> bool:
+        """On a shared root another worker may own the directory; on a local one nobody else can use it."""
+        if route is None or route.status is SandboxStatus.RELEASED:
+            return True
+        return route.root_id != self._root.root_id

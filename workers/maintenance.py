@@ -1,0 +1,85 @@
+"""Maintenance: the decisions of ``sandloom.reclaim``, and the messages that follow from them.
+
+Every call is safe to run twice at once and safe to miss; each takes a bounded number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sandloom.contracts.ports import Bus, Publisher
+from sandloom.execs.records import Exec
+from sandloom.execs.service import Execs
+from sandloom.ids import ExecKey
+from sandloom.reclaim.service import Reclaim
+from sandloom.reclaim.watcher import LeaseWatcher
+from sandloom.sandboxes.records import Route
+from sandloom.telemetry import get_logger
+from workers.post import FleetPost
+from workers.results import Results
+
+log = get_logger("sandloom.workers.maintenance")
+
+RELEASE_TTL_SECONDS = 60.0
+#: Batches that one run takes of what can be many.
+MAX_BATCHES = 20
+
+
+class Maintenance:
+    """What ``sandloom.maintenance.*`` call."""
+
+    def __init__(
+        self,
+        reclaim: Reclaim,
+        watcher: LeaseWatcher,
+        execs: Execs,
+        publisher: Publisher,
+        post: FleetPost,
+        bus: Bus,
+        results: Results,
+    ) -> None:
+        self._reclaim = reclaim
+        self._watcher = watcher
+        self._execs = execs
+        self._publisher = publisher
+        self._post = post
+        self._bus = bus
+        self._results = results
+
+    def reclaim(self) -> None:
+        """Lost workers, waiting too long, idle sandboxes, releases that got stuck."""
+        for lease in self._watcher.lapsed():
+            if self._reclaim.declare_lost(lease):
+                log.error("worker declared lost", worker_id=lease.worker_id, epoch=lease.epoch)
+        self._publish(self._reclaim.end_lost_execs())
+        self._publish(self._reclaim.end_queue_timeouts())
+        released = self._reclaim.release_orphans()
+        if released:
+            log.warning("sandboxes of lost workers released", number=released)
+        self._ask_for_release([*self._reclaim.begin_idle_releases(), *self._reclaim.stalled_releases()])
+
+    def ring_again(self) -> None:
+        """Doorbells of rows that still wait; each row is due less often the longer it waits."""
+        for queue, key, generation in self._reclaim.due_rings():
+            if not self._publisher.ring(queue, key, generation):
+                return  # the broker is down: everything is due again later
+
+    def prune(self) -> None:
+        for _ in range(MAX_BATCHES):
+            if self._reclaim.prune() == 0:
+                return
+
+    def _ask_for_release(self, routes: Iterable[Route]) -> None:
+        for route in routes:
+            arguments = {"sandbox_id": route.key.sandbox_id, "generation": route.generation}
+            self._post.send(
+                route.queue, "sandloom.release", route.key.tenant_id, arguments, ttl_seconds=RELEASE_TTL_SECONDS
+            )
+
+    def _publish(self, ended: Iterable[tuple[ExecKey, int]]) -> None:
+        """Waiting clients hear of an end, also those that wait for the result of a task."""
+        for key, last_seq in ended:
+            self._bus.publish_head(key, last_seq, True)
+            record: Exec = self._execs.get(key)
+            if record.task_id is not None:
+                self._results.complete(self._execs.get(key, output=True))

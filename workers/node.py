@@ -1,0 +1,278 @@
+"""A worker node from its start to its end."""
+
+from __future__ import annotations
+
+import base64
+import os
+import platform
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from sandloom.broker.queues import DISPATCH_QUEUE, worker_queue, worker_queues
+from sandloom.clock import boottime_seconds, monotonic_seconds
+from sandloom.errors import SandloomError, WorkerIdInUse
+from sandloom.execution.files import FileLimits
+from sandloom.execution.runner import Runner
+from sandloom.fleet.records import NodeInfo
+from sandloom.ids import SandboxKey
+from sandloom.reclaim.adoption import register
+from sandloom.settings import Settings
+from sandloom.telemetry import get_logger
+from workers.app import create_celery
+from workers.channel import Channel
+from workers.commands import Commands, Engine
+from workers.context import NodeContext
+from workers.counters import counters
+from workers.direct import DirectExecs
+from workers.forward import QueueForwarder
+from workers.front import CeleryFront
+from workers.gates import Gates
+from workers.ground import Ground, capabilities, effective_hash, prepare
+from workers.homes import Homes
+from workers.identity import Identity
+from workers.janitor import Janitor
+from workers.lanes import CommandLane
+from workers.lease import LeaseKeeper
+from workers.lifecycle import Lifecycle
+from workers.reception import ControlLanes, Lane, NodeReception
+from workers.results import Results
+from workers.services import Services
+from workers.sweep import Sweeper
+from workers.tasks import node_lanes, register_maintenance, register_node
+from workers.translate import Ending
+
+log = get_logger("sandloom.workers.node")
+
+#: A stopping node lets its commands go on for this long.
+DRAIN_SECONDS = 25.0
+#: And then waits this long beyond the grace between TERM and KILL.
+END_SECONDS = 10.0
+#: Doorbells that wait in memory for each slot; beyond that the rows wait in the database.
+WAITING_PER_SLOT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """A registered life of the node. ``sealing_key``: secrets for this epoch are sealed to it; it is never written."""
+
+    identity: Identity
+    sealing_key: X25519PrivateKey
+    sent_seconds: float
+
+
+class Node:
+    """Raises from ``start`` what stops a start; ``superseded`` is set when the node must end at once."""
+
+    def __init__(self, settings: Settings, services: Services) -> None:
+        self._settings = settings
+        self._services = services
+        self.superseded = threading.Event()
+        self.ended = threading.Event()
+        self._hurry = threading.Event()
+
+    # --- start ---
+
+    def start(self) -> None:
+        """In this order: ground, byte channel bound, registration, lease, then everything that takes work."""
+        self._ground = prepare(self._settings)
+        try:
+            self._channel = Channel(self._settings.data_host, self._settings.data_port)
+            endpoint = self._channel.bind()
+            self._birth = _register(self._settings, self._services, self._ground, endpoint)
+        except BaseException:
+            self._ground.close()
+            raise
+        self._build()
+        self._lease.start()
+        self._channel.serve(self._context)
+        self._sweeper.start()
+        self._front.start()
+        self._lanes.submit(Lane.LIFECYCLE, self._janitor.tidy)
+        identity = self._birth.identity
+        log.info(
+            "worker started",
+            worker_id=identity.worker_id,
+            epoch=identity.epoch,
+            level=self._ground.plan.level.value,
+            endpoint=endpoint,
+        )
+
+    def _build(self) -> None:
+        settings, services, ground = self._settings, self._services, self._ground
+        identity = self._birth.identity
+        self._lease = LeaseKeeper(
+            identity, services.fleet, ground.spawner, settings, self.load, self._supersede, self._birth.sent_seconds
+        )
+        gates = Gates()
+        homes = Homes(identity, ground.root, services.sandboxes, gates, _file_limits(settings))
+        engine = Engine(Runner(ground.spawner), ground.plan, settings)
+        self.commands = Commands(identity, services.execs, homes, engine, services.bus, lambda: self._lease.passed)
+        lifecycle = Lifecycle(
+            identity, ground.root, services.sandboxes, services.execs, self.commands, homes, gates,
+            settings.terminate_grace_seconds,
+        )  # fmt: skip
+        self._context = NodeContext(
+            settings, identity, services.keys, services.bus, services.sandboxes, services.execs, services.fleet, homes,
+            gates, self.commands, lifecycle,
+        )  # fmt: skip
+        self._janitor = Janitor(identity, ground.root, services.sandboxes, gates, lifecycle)
+        self._build_front(identity)
+
+    def _build_front(self, identity: Identity) -> None:
+        settings, services = self._settings, self._services
+        app = create_celery(settings, worker_queues(identity.worker_id))
+        direct = DirectExecs(self._context)
+        slots = settings.worker_exec_slots
+        self._lane = CommandLane(slots, WAITING_PER_SLOT * slots, lambda: self._sweeper.wake())
+        self._sweeper = Sweeper(
+            identity, services.execs, self.commands, self._lane, direct, services.watcher, Results(app)
+        )
+        self._lanes = ControlLanes()
+        app.reception = NodeReception(
+            self._lanes, node_lanes(), self._lane, direct, QueueForwarder(app, self._context), DISPATCH_QUEUE
+        )
+        register_node(app, self._context, direct)
+        register_maintenance(app, services.maintenance(app))
+        self._front = CeleryFront(app, identity.worker_id)
+
+    @property
+    def identity(self) -> Identity:
+        return self._birth.identity
+
+    def wait_consuming(self, timeout_seconds: float) -> bool:
+        """Whether messages are taken; a node works on without a broker, from its rows alone."""
+        return self._front.consuming.wait(timeout_seconds)
+
+    def load(self) -> Mapping[str, Any]:
+        """What goes into the database with each renewal."""
+        space = self._ground.root.space()
+        return {
+            "running_execs": self._lane.running,
+            "waiting_execs": self._lane.waiting,
+            "disk": {
+                "total_bytes": space.total_bytes,
+                "free_bytes": space.free_bytes,
+                "free_inodes": space.free_inodes,
+            },
+            "counters": counters.snapshot(),
+        }
+
+    # --- end ---
+
+    def _supersede(self) -> None:
+        """Every command ends at once: this node has no right to any of them."""
+        self.commands.end_all(Ending.FENCED)
+        self._ground.spawner.close()
+        self.superseded.set()
+        self.ended.set()
+
+    def hurry(self) -> None:
+        """A second wish to stop: commands are ended now."""
+        self._hurry.set()
+
+    def stop(self) -> None:
+        """Warm: take nothing new, let commands finish within bounds, then end them; their records say so."""
+        self._front.stop()
+        self._lane.close()
+        if not self.superseded.is_set():
+            self._drain()
+        self._lanes.close(END_SECONDS)
+        self._sweeper.stop()
+        self._channel.close()
+        self._lease.stop()
+        self._ground.spawner.close()
+        self._lane.join(END_SECONDS)
+        if not self.superseded.is_set():
+            self._unregister()
+        self.commands.close()
+        self._ground.close()
+        log.info("worker stopped", worker_id=self.identity.worker_id)
+
+    def _drain(self) -> None:
+        until = monotonic_seconds() + DRAIN_SECONDS
+        while not self._lane.join(0.2):
+            if self._hurry.is_set() or monotonic_seconds() >= until or self.superseded.is_set():
+                break
+        else:
+            return
+        running = self.commands.all()
+        log.warning("commands ended because the worker stops", number=len(running))
+        self.commands.end_all(Ending.STOPPED)
+        self._lane.join(self._settings.terminate_grace_seconds + END_SECONDS)
+
+    def _unregister(self) -> None:
+        try:
+            self._services.fleet.unregister(self.identity.worker_id, self.identity.epoch)
+        except SandloomError as error:
+            log.warning("not unregistered; the lease will lapse", code=error.code)
+
+
+def _register(settings: Settings, services: Services, ground: Ground, endpoint: str) -> Birth:
+    """The node's next epoch. Waits for a lease of its id that still runs out. Raises WorkerIdInUse."""
+    sealing_key = X25519PrivateKey.generate()
+    info = node_info(settings, ground, endpoint, sealing_key)
+    until = monotonic_seconds() + settings.heartbeat_ttl_seconds + settings.heartbeat_interval_seconds
+    pause = threading.Event()
+    while True:
+        sent_seconds = boottime_seconds()
+        try:
+            registration = register(services.lease_db, info)
+        except WorkerIdInUse:
+            if monotonic_seconds() >= until:
+                raise
+            log.warning("the lease of this worker id lives; waiting for it to run out", worker_id=info.worker_id)
+            pause.wait(min(2.0, settings.heartbeat_interval_seconds))
+            continue
+        log.info("registered", epoch=registration.epoch, kept=registration.kept, lost=registration.lost)
+        return Birth(Identity(info.worker_id, registration.epoch), sealing_key, sent_seconds)
+
+
+def node_info(settings: Settings, ground: Ground, endpoint: str, sealing_key: X25519PrivateKey) -> NodeInfo:
+    """What the database learns of this node."""
+    public_key = sealing_key.public_key().public_bytes_raw()
+    return NodeInfo(
+        worker_id=ground.worker_id,
+        queue=worker_queue(ground.worker_id),
+        data_endpoint=endpoint,
+        public_key=base64.b64encode(public_key).decode(),
+        profile_id=settings.profile_id,
+        declared_hash=settings.profile_hash,
+        effective_hash=effective_hash(settings.profile_hash, ground.plan),
+        isolation_level=ground.plan.level.value,
+        storage_mode=settings.storage_mode,
+        root_id=ground.root.root_id,
+        uid_start=ground.uid_range[0],
+        uid_end=ground.uid_range[1],
+        capacity=settings.worker_capacity,
+        exec_slots=settings.worker_exec_slots,
+        lease_ttl_seconds=settings.heartbeat_ttl_seconds,
+        present=frozenset(SandboxKey(*key) for key in ground.root.keys()),  # noqa: SIM118 - no mapping
+        # The lock of a local root proves that nobody else uses it; a shared one may be locked on another host too.
+        takeover=settings.storage_mode == "local",
+        node={
+            "capabilities": capabilities(settings, ground.report),
+            "host": platform.node(),
+            "pid": os.getpid(),
+            "zone": settings.zone,
+            "region": settings.region,
+            "reclamation": {
+                "maintenance_interval_seconds": settings.maintenance_interval_seconds,
+                "idle_ttl_seconds": settings.idle_ttl_seconds,
+                "heartbeat_ttl_seconds": settings.heartbeat_ttl_seconds,
+                "suspended_retention_seconds": settings.suspended_retention_seconds,
+            },
+            "orphan_reaper": {
+                "running_grace_seconds": settings.orphan_running_grace_seconds,
+                "release_grace_seconds": settings.orphan_release_grace_seconds,
+                "batch_size": settings.orphan_reaper_batch_size,
+            },
+        },
+    )
+
+
+def _file_limits(settings: Settings) -> FileLimits:
+    return FileLimits(settings.max_file_api_bytes, settings.max_raw_file_bytes, settings.max_list_entries)

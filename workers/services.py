@@ -1,0 +1,144 @@
+"""The services that a worker node and beat share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandloom.broker.envelope import FLEET_KEY_ID, OPERATOR_KEY_ID, Verifier, fleet_key, operator_key
+from sandloom.broker.publisher import KombuPublisher
+from sandloom.contracts.ports import Bus
+from sandloom.db import Database, check_schema, open_database, upgrade
+from sandloom.execs.admission import ExecPolicy
+from sandloom.execs.service import Execs
+from sandloom.fleet.service import Fleet
+from sandloom.reclaim.policy import ReclaimPolicy
+from sandloom.reclaim.service import Reclaim
+from sandloom.reclaim.watcher import LeaseWatcher
+from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
+from sandloom.settings import Settings
+from sandloom.streams import open_bus
+from sandloom.telemetry import get_logger
+from workers.app import WorkerApp
+from workers.context import Keys
+from workers.maintenance import Maintenance
+from workers.post import FleetPost
+from workers.results import Results
+
+log = get_logger("sandloom.workers.services")
+
+OBSERVE_SECONDS = 3.0
+#: Leases must be renewed while every other connection is stuck.
+LEASE_POOL_SIZE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """``lease_db`` has connections of its own, except on SQLite, where there is one writer in any case."""
+
+    settings: Settings
+    db: Database
+    lease_db: Database
+    bus: Bus
+    publisher: KombuPublisher
+    post: FleetPost
+    keys: Keys
+    sandboxes: Sandboxes
+    execs: Execs
+    fleet: Fleet
+    reclaim: Reclaim
+    watcher: LeaseWatcher
+    _owns_db: bool
+    _owns_bus: bool
+
+    def maintenance(self, app: WorkerApp) -> Maintenance:
+        return Maintenance(self.reclaim, self.watcher, self.execs, self.publisher, self.post, self.bus, Results(app))
+
+    def close(self) -> None:
+        self.publisher.close()
+        if self._owns_bus:
+            self.bus.close()
+        if self.lease_db is not self.db:
+            self.lease_db.dispose()
+        if self._owns_db:
+            self.db.dispose()
+
+
+def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | None = None) -> Services:
+    """Services over ``db`` and ``bus``, or over those that the settings name. Raises SchemaBehind."""
+    database = db or open_checked_database(settings)
+    lease_db = database
+    if database.dialect != "sqlite":
+        lease_db = open_database(settings.database_url, pool_size=LEASE_POOL_SIZE)
+    own_bus = bus or open_bus(settings.bus_url, settings.broker_namespace)
+    keys = keys_of(settings)
+    publisher = KombuPublisher(settings.broker_url)
+    policy = reclaim_policy(settings)
+    fleet = Fleet(lease_db)
+    return Services(
+        settings=settings,
+        db=database,
+        lease_db=lease_db,
+        bus=own_bus,
+        publisher=publisher,
+        post=FleetPost(publisher, keys.fleet),
+        keys=keys,
+        sandboxes=Sandboxes(database, sandbox_policy(settings)),
+        execs=Execs(database, exec_policy(settings), settings.idle_ttl_seconds),
+        fleet=fleet,
+        reclaim=Reclaim(database, policy),
+        watcher=LeaseWatcher(
+            fleet.leases,
+            lost_after_seconds=settings.reap_after_seconds,
+            max_gap_seconds=max(10 * OBSERVE_SECONDS, settings.heartbeat_ttl_seconds),
+        ),
+        _owns_db=db is None,
+        _owns_bus=bus is None,
+    )
+
+
+def open_checked_database(settings: Settings) -> Database:
+    """The database, brought up to date where DATABASE_AUTO_DDL allows it. Raises SchemaBehind."""
+    database = open_database(settings.database_url, pool_size=settings.database_pool_size)
+    if settings.database_auto_ddl:
+        upgrade(database)
+    extra = check_schema(database)
+    if extra:
+        log.warning("the database has more than this release knows", columns=list(extra))
+    return database
+
+
+def keys_of(settings: Settings) -> Keys:
+    """Whose signatures count: the fleet's own, and the operator's."""
+    fleet = fleet_key(settings.secret_key.get_secret_value())
+    known = {FLEET_KEY_ID: fleet}
+    token = settings.internal_token.get_secret_value()
+    if token:
+        known[OPERATOR_KEY_ID] = operator_key(token)
+    return Keys(fleet, Verifier(known), settings.direct_tasks == "signed")
+
+
+def sandbox_policy(settings: Settings) -> SandboxPolicy:
+    return SandboxPolicy(settings.profile_hash, settings.idle_ttl_seconds, settings.orphan_release_grace_seconds)
+
+
+def exec_policy(settings: Settings) -> ExecPolicy:
+    return ExecPolicy(
+        default_timeout_seconds=settings.default_timeout_seconds,
+        max_parallel_execs_per_sandbox=settings.max_parallel_execs_per_sandbox,
+        max_queued_execs=settings.max_queued_execs,
+        max_queued_seconds=settings.max_queued_seconds,
+    )
+
+
+def reclaim_policy(settings: Settings) -> ReclaimPolicy:
+    return ReclaimPolicy(
+        heartbeat_interval_seconds=settings.heartbeat_interval_seconds,
+        heartbeat_ttl_seconds=settings.heartbeat_ttl_seconds,
+        orphan_running_grace_seconds=settings.orphan_running_grace_seconds,
+        orphan_release_grace_seconds=settings.orphan_release_grace_seconds,
+        terminate_grace_seconds=settings.terminate_grace_seconds,
+        idle_ttl_seconds=settings.idle_ttl_seconds,
+        max_queued_seconds=settings.max_queued_seconds,
+        history_retention_days=settings.history_retention_days,
+        batch_size=settings.orphan_reaper_batch_size,
+    )

@@ -1,0 +1,42 @@
+"""The life of a sandbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sandloom.contracts.rest import GenerationBody, Name, OptionalGenerationBody, ResolveBody
+from sandloom.sandboxes.states import SandboxStatus
+from workers.answers import route_answer
+from workers.reception import Lane
+from workers.tasks.requests import Call, public
+
+
+class ConnectArgs(GenerationBody):
+    sandbox_id: Name
+
+
+class ReleaseArgs(OptionalGenerationBody):
+    sandbox_id: Name
+
+
+@public("sandloom.resolve", Lane.LIFECYCLE, ResolveBody)
+def resolve(call: Call[ResolveBody]) -> dict[str, Any]:
+    """Any worker may say where a sandbox lives."""
+    args = call.args
+    return route_answer(
+        call.node.sandboxes.resolve(call.tenant_id, args.sandbox_id, args.workspace_scope_id, args.profile, call.by)
+    )
+
+
+@public("sandloom.connect", Lane.LIFECYCLE, ConnectArgs)
+def connect(call: Call[ConnectArgs]) -> dict[str, Any]:
+    return route_answer(call.node.homes.connect(call.sandbox, call.args.generation))
+
+
+@public("sandloom.release", Lane.LIFECYCLE, ReleaseArgs)
+def release(call: Call[ReleaseArgs]) -> dict[str, Any]:
+    """The row moves first, and only once: the API has moved it before it asks."""
+    route = call.node.sandboxes.begin_release(call.sandbox, call.args.generation, call.by, "released")
+    if route.status is not SandboxStatus.RELEASED:
+        route = call.node.lifecycle.release(call.sandbox, route.generation)
+    return {"sandbox_id": route.key.sandbox_id, "status": route.status.value}
