@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,11 +34,10 @@ def demo(invocation: Invocation) -> int:
     archive = _download(invocation)
     with _service(invocation) as client:
         code = _job(client, archive)
-    say("Both sandboxes are released: their processes and files are gone.")
     click.echo(
-        "\nKeep a service running:   sandloom up        (make up)"
-        "\nIts API, described:       http://127.0.0.1:8080/docs"
-        "\nFirst steps in code:      examples/quickstart.py, README.md"
+        f"\nKeep a service running:  {_program()} up"
+        "\nIts API, described:      http://127.0.0.1:8080/docs (while it runs)"
+        "\nFirst steps in code:     README.md, examples/quickstart.py"
     )
     return code
 
@@ -90,7 +90,12 @@ def _job(client: Client, archive: Path) -> int:
             f"The record says: {result.status}, exit code {result.exit_code}, {_milliseconds(result)} of CPU,"
             f" {result.last_seq} events"
         )
-        _second(client, first)
+        second = _second(client, first)
+    for box in (first, second):
+        # Repeating a release is harmless and says what became of it.
+        if (status := box.release()) != "RELEASED":
+            raise Stop(f"sandbox {box.id} is {status}", 1)
+    say("Both sandboxes are released: their processes and files are gone")
     return 0 if result.ok and report["failed"] == 0 else 1
 
 
@@ -102,7 +107,7 @@ def _live(box: Sandbox, argv: list[str]) -> Result:
     return process.wait()
 
 
-def _second(client: Client, first: Sandbox) -> None:
+def _second(client: Client, first: Sandbox) -> Sandbox:
     """A sandbox beside the first one sees nothing of it; anything else ends the demo with an error."""
     with client.sandbox(scope="demo-neighbour") as second:
         seen = second.run("ls -A /workspace; find / -xdev -name report.json 2>/dev/null; true").check()
@@ -114,6 +119,15 @@ def _second(client: Client, first: Sandbox) -> None:
         )
         if not any(entry.name == "report.json" for entry in first.files.list()):
             raise Stop("the first sandbox lost its report", 1)
+    return second
+
+
+def _program() -> str:
+    """How this command was started, for the next one."""
+    name = Path(sys.argv[0])
+    if name.name != "sandloom":
+        return f"{sys.executable} -m sandloom"
+    return os.path.relpath(name) if name.is_relative_to(Path.cwd()) else str(name)
 
 
 def _runner() -> str:

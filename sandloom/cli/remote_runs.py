@@ -15,7 +15,8 @@ from sandloom.errors import SandloomError
 from sandloom.sdk import Event, Process, Result
 
 _SIGNAL_BASE, _TIMED_OUT, _INTERRUPTED = 128, 124, 130
-_ARGV = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+# Words after the first one belong to the command, also when they look like options.
+_ARGV = {"allow_interspersed_args": False}
 
 
 @click.command(context_settings=_ARGV)
@@ -72,7 +73,7 @@ def exec_command(
         box = client.attach(sandbox_id)
         # An id names a sandbox that was just resolved, or one whose worker was restarted.
         box.connect()
-        return exit_code(live(box.start(list(argv), timeout=timeout, cwd=cwd, scope=exec_scope)))
+        return exit_code(live(box.start(_words(argv), timeout=timeout, cwd=cwd, scope=exec_scope)))
 
 
 @click.command()
@@ -132,6 +133,11 @@ def exit_code(result: Result) -> int:
     if result.exit_code is not None:
         return result.exit_code
     return _SIGNAL_BASE + result.signal if result.signal else 1
+
+
+def _words(argv: tuple[str, ...]) -> list[str]:
+    """The separator after ID is ours, not the command's."""
+    return list(argv[1:] if argv[0] == "--" else argv)
 
 
 def _write(events: Iterator[Event]) -> None:

@@ -24,7 +24,7 @@ def resolve(invocation: Invocation, sandbox_id: str, scope: str, profile: str, a
 
 @click.command()
 @click.argument("sandbox_id", metavar="[ID]", required=False)
-@click.option("--limit", type=click.IntRange(1, 200), default=100, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 200), default=100, show_default=True, help="Most rows.")
 @json_option
 @click.pass_obj
 def ps(invocation: Invocation, sandbox_id: str | None, limit: int, as_json: bool) -> None:

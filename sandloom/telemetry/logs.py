@@ -13,7 +13,10 @@ from sandloom.telemetry.redaction import redact_event
 from sandloom.telemetry.requests import current_request_id
 
 #: Libraries whose lines below WARNING say nothing to an operator.
-_QUIET = ("amqp", "botocore", "httpcore", "httpx", "kombu", "urllib3")
+_QUIET = (
+    "alembic.runtime.plugins", "amqp", "botocore", "celery.app.trace", "celery.beat", "celery.worker.strategy",
+    "httpcore", "httpx", "kombu", "urllib3",
+)  # fmt: skip
 
 
 def configure(level: str = "info", fmt: str = "auto", stream: TextIO | None = None) -> None:
