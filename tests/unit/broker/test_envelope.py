@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import math
 from typing import Any
@@ -254,7 +255,7 @@ def test_signatures_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatc
         compared.append((left, right))
         return False
 
-    monkeypatch.setattr(module.hmac, "compare_digest", compare)
+    monkeypatch.setattr(hmac, "compare_digest", compare)
     message = sealed()
     assert refuses(message)
     assert compared == [(message["sig"], message["sig"])]
