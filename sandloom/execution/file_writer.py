@@ -13,7 +13,9 @@ from typing import Self
 
 from sandloom.execution.openat import SAFE_FLAGS, sync_directory
 
-_NO_TMPFILE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
+# What kernels and file systems answer that have no nameless files.
+_UNNAMEABLE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
+_NAMELESS = os.O_TMPFILE
 
 
 class FileWriter:
@@ -62,9 +64,9 @@ class FileWriter:
 
     def _open(self) -> int:
         try:
-            return os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=self._parent_fd)
+            return os.open(".", _NAMELESS | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=self._parent_fd)
         except OSError as error:
-            if error.errno not in _NO_TMPFILE:
+            if error.errno not in _UNNAMEABLE:
                 raise
         staged = _random_name()
         fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE_FLAGS, 0o600, dir_fd=self._parent_fd)

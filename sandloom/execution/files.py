@@ -27,6 +27,7 @@ from sandloom.execution.openat import (
     open_directory,
     open_regular,
     rename_no_replace,
+    set_directory_mode,
     sync_directory,
 )
 from sandloom.execution.path_locks import PathLocks, Use
@@ -127,6 +128,7 @@ class SandboxFiles:
             if not parents:
                 with self._open_parent(place) as parent_fd:
                     self._make(parent_fd, place.name)
+                    sync_directory(parent_fd)
                 return True
             return self._make_chain(place)
 
@@ -220,26 +222,33 @@ class SandboxFiles:
     def _make(self, parent_fd: int, name: bytes) -> None:
         with self._acting():
             os.mkdir(name, 0o755, dir_fd=parent_fd)
-            fd = os.open(name, SCAN_FLAGS, dir_fd=parent_fd)
-            try:
-                os.fchmod(fd, 0o755)
-            finally:
-                os.close(fd)
-        sync_directory(parent_fd)
+            set_directory_mode(parent_fd, name, 0o755)  # whatever the umask
 
     def _make_chain(self, place: SandboxPath) -> bool:
+        with self._open_parent(SandboxPath(place.root, place.parts[:1])) as root_fd:
+            current = os.dup(root_fd)
         created = False
-        for depth in range(1, len(place.parts) + 1):
-            step = SandboxPath(place.root, place.parts[:depth])
-            with self._open_parent(step) as parent_fd:
-                try:
-                    self._make(parent_fd, step.name)
-                    created = True
-                except FileExistsError:
-                    with self._acting():
-                        # ENOTDIR for anything but a directory, which is then the answer.
-                        os.close(os.open(step.name, PATH_FLAGS, dir_fd=parent_fd))
+        try:
+            for depth, part in enumerate(place.parts, start=1):
+                created = self._make_or_find(current, part)
+                if created and depth == len(place.parts):
+                    # Journals keep the order: those above are durable with the last.
+                    sync_directory(current)
+                with self._acting():
+                    # ENOTDIR for anything but a directory, which is then the answer.
+                    below = os.open(part, PATH_FLAGS, dir_fd=current)
+                os.close(current)
+                current = below
+        finally:
+            os.close(current)
         return created
+
+    def _make_or_find(self, parent_fd: int, name: bytes) -> bool:
+        try:
+            self._make(parent_fd, name)
+        except FileExistsError:
+            return False
+        return True
 
     def _remove_tree(self, parent_fd: int, place: SandboxPath) -> None:
         with self._acting():

@@ -46,14 +46,14 @@ def list_page(fd: int, directory: SandboxPath, limit: int, offset: int, cursor: 
 
     Following cursors shows each entry that stays in place exactly once; with offsets that holds while nothing changes.
     """
-    names = list(islice((name for name, _ in _entries(fd)), SORTED_ENTRIES + 1))
-    total = len(names) if len(names) <= SORTED_ENTRIES else None
     kind, value = _decode(cursor) if cursor is not None else ("", b"")
     if kind == "p":
-        return _by_position(fd, directory, limit, 0, _position(value), total)
+        return _by_position(fd, directory, limit, 0, _position(value))
+    names = list(islice((name for name, _ in _entries(fd)), SORTED_ENTRIES + 1))
+    total = len(names) if len(names) <= SORTED_ENTRIES else None
     if kind == "n" or total is not None:
         return _by_name(fd, directory, limit, offset, value if kind else None, names, total)
-    return _by_position(fd, directory, limit, offset, 0, total)
+    return _by_position(fd, directory, limit, offset, 0)
 
 
 def _by_name(
@@ -72,12 +72,12 @@ def _by_name(
     return Page(_look_up(fd, directory, shown), total, has_more, following)
 
 
-def _by_position(fd: int, directory: SandboxPath, limit: int, offset: int, start: int, total: int | None) -> Page:
+def _by_position(fd: int, directory: SandboxPath, limit: int, offset: int, start: int) -> Page:
     found = list(islice(_entries(fd, start), offset, offset + limit + 1))
     shown = found[:limit]
     has_more = len(found) > limit
     following = _encode("p", str(shown[-1][1]).encode()) if has_more else None
-    return Page(_look_up(fd, directory, [name for name, _ in shown]), total, has_more, following)
+    return Page(_look_up(fd, directory, [name for name, _ in shown]), None, has_more, following)
 
 
 def _look_up(fd: int, directory: SandboxPath, names: list[bytes]) -> list[Entry]:

@@ -125,6 +125,16 @@ def _rename_by_link(source_fd: int, source: bytes, target_fd: int, target: bytes
         os.unlink(source, dir_fd=source_fd)
 
 
+def set_directory_mode(parent_fd: int, name: str | bytes, mode: int) -> None:
+    """chmod of a directory without following a link; also of one that its owner may not open now."""
+    fd = os.open(name, PATH_FLAGS, dir_fd=parent_fd)
+    try:
+        if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
+            os.chmod(f"/proc/self/fd/{fd}", mode)
+    finally:
+        os.close(fd)
+
+
 def _present(parent_fd: int, name: bytes) -> bool:
     try:
         os.stat(name, dir_fd=parent_fd, follow_symlinks=False)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sandloom.execution.openat import DIRECTORY_FLAGS, PATH_FLAGS, SCAN_FLAGS
+from sandloom.execution.openat import DIRECTORY_FLAGS, SCAN_FLAGS, set_directory_mode
 
 _MAX_LEVELS = 24  # two descriptors each
 _FOREVER = float("inf")
@@ -175,7 +175,7 @@ class TrashUnit:
             os.rename(name, target, src_dir_fd=parent_fd, dst_dir_fd=self.fd)
         except PermissionError:
             # Moving a directory writes into it; only a worker that is not root meets this.
-            _make_accessible(parent_fd, name)
+            set_directory_mode(parent_fd, name, stat.S_IRWXU)
             os.rename(name, target, src_dir_fd=parent_fd, dst_dir_fd=self.fd)
         self._removed += 1
 
@@ -200,18 +200,9 @@ def _open_level(parent_fd: int, name: str) -> int:
     try:
         fd = os.open(name, SCAN_FLAGS, dir_fd=parent_fd)
     except PermissionError:
-        _make_accessible(parent_fd, name)
+        set_directory_mode(parent_fd, name, stat.S_IRWXU)
         return os.open(name, SCAN_FLAGS, dir_fd=parent_fd)
     mode = os.fstat(fd).st_mode
     if os.geteuid() != 0 and mode & stat.S_IRWXU != stat.S_IRWXU:
         os.fchmod(fd, stat.S_IRWXU)
     return fd
-
-
-def _make_accessible(parent_fd: int, name: str) -> None:
-    """chmod 0700 without following a link: through the descriptor, since chmod itself would follow."""
-    fd = os.open(name, PATH_FLAGS, dir_fd=parent_fd)
-    try:
-        os.chmod(f"/proc/self/fd/{fd}", stat.S_IRWXU)
-    finally:
-        os.close(fd)

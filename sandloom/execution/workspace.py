@@ -176,12 +176,14 @@ class WorkspaceRoot:
 
     def _build(self, tenant_fd: int, name: str, uid: int, gid: int) -> bool:
         with self.trash.unit() as unit:
-            sandbox_directory.build(unit.fd, name, uid, gid)
             try:
+                sandbox_directory.build(unit.fd, name, uid, gid)
                 rename_no_replace(unit.fd, name.encode(), tenant_fd, name.encode())
-            except (FileExistsError, FileNotFoundError):
+            except OSError as error:
                 unit.remove()
-                return False
+                if isinstance(error, FileExistsError | FileNotFoundError):
+                    return False
+                raise
         os.fsync(tenant_fd)
         return True
 
@@ -212,7 +214,7 @@ def _sandbox_ids(tenant_path: str) -> Iterator[str]:
                 sandbox_id = decode_name("s", sandbox.name)
                 if sandbox_id is not None:
                     yield sandbox_id
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
 
 
