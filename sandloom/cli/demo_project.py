@@ -37,7 +37,7 @@ def fetch(cache_dir: Path) -> Path:
 def _pip_download(directory: Path) -> None:
     command = [
         sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input",
-        "--no-deps", "--no-binary", ":all:", "--dest", str(directory), f"{NAME}=={VERSION}",
+        "--retries", "2", "--no-deps", "--no-binary", ":all:", "--dest", str(directory), f"{NAME}=={VERSION}",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -1,0 +1,111 @@
+"""Client commands against a real service."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sandloom import Client
+from sandloom.sdk import Sandbox
+from tests.services.process import Process
+
+pytestmark = pytest.mark.bwrap
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def box(client: Client) -> Iterator[Sandbox]:
+    with client.sandbox() as opened:
+        yield opened
+
+
+def test_run_is_the_command_s_output_and_exit_code(sandloom: Run) -> None:
+    done = sandloom("run", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
+
+
+def test_run_leaves_no_sandbox_unless_its_id_was_given(sandloom: Run, client: Client) -> None:
+    before = {route.sandbox_id for route in client.sandboxes(status="READY")}
+    assert sandloom("run", "true").returncode == 0
+    assert {route.sandbox_id for route in client.sandboxes(status="READY")} == before
+    assert sandloom("run", "--id", "kept-by-run", "--", "touch", "mark").returncode == 0
+    assert sandloom("run", "--id", "kept-by-run", "--rm", "--", "cat", "mark").returncode == 0
+    assert client.attach("kept-by-run").route.status == "RELEASED"
+
+
+def test_run_carries_files_in_and_out(sandloom: Run, tmp_path: Path) -> None:
+    (tmp_path / "in.bin").write_bytes(bytes(range(256)))
+    done = sandloom(
+        "run", "-i", "in.bin", "-i", "in.bin:b", "-o", "out.bin", "--", "sh", "-c", "cat in.bin b > out.bin"
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out.bin").read_bytes() == bytes(range(256)) * 2
+
+
+def test_output_is_exact_bytes(sandloom: Run) -> None:
+    done = sandloom("run", "--", "printf", r"\377\000\303\274", text=False)
+    assert done.stdout == b"\xff\x00\xc3\xbc"
+
+
+def test_a_program_that_is_not_there_is_127_with_its_code(sandloom: Run) -> None:
+    done = sandloom("run", "--", "/no/such/program")
+    assert done.returncode == 127
+    assert "SANDBOX_PROGRAM_NOT_FOUND" in done.stderr
+
+
+def test_a_timeout_is_124(sandloom: Run, box: Sandbox) -> None:
+    done = sandloom("exec", "--timeout", "1", box.id, "--", "sleep", "60")
+    assert done.returncode == 124
+
+
+def test_an_interrupt_ends_the_command_too(box: Sandbox, environment: dict[str, str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sandloom", "exec", box.id, "--", "sh", "-c", "echo started; sleep 600"]
+    with Process(command, log_path=tmp_path / "log", env=environment) as process:
+        process.wait_for_output("started")
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+    (record,) = box.processes()
+    assert box.process(record.exec_id).wait().status == "CANCELLED"
+
+
+def test_what_runs_can_be_listed_followed_and_cancelled(sandloom: Run, box: Sandbox) -> None:
+    process = box.start("echo begun; sleep 600", exec_id="long-one")
+    (row,) = json.loads(sandloom("ps", box.id, "--json").stdout)
+    assert (row["exec_id"], row["exit_code"]) == ("long-one", None)
+    assert any(line.startswith(box.id) for line in sandloom("ps", "--limit", "200").stdout.splitlines())
+    assert json.loads(sandloom("cancel", box.id, "long-one", "--json").stdout) == {"cancelled": True}
+    assert process.wait().status == "CANCELLED"
+    assert sandloom("logs", "-f", box.id, "long-one").stdout == "begun\n"
+    assert sandloom("logs", box.id, "long-one").stdout == "begun\n"
+    assert sandloom("cancel", box.id, "long-one").stdout == "it had ended already\n"
+
+
+def test_files_are_listed_shown_and_copied(sandloom: Run, box: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\x00data")
+    assert sandloom("cp", "a", f"{box.id}:/workspace/").returncode == 0
+    assert [row["name"] for row in json.loads(sandloom("ls", box.id, "--json").stdout)] == ["a"]
+    assert sandloom("ls", f"{box.id}:/workspace").stdout.splitlines()[1].endswith(" a")
+    assert sandloom("cat", f"{box.id}:/workspace/a", text=False).stdout == b"\x00data"
+    assert sandloom("cp", f"{box.id}:/workspace/a", "b").returncode == 0
+    assert (tmp_path / "b").read_bytes() == b"\x00data"
+    assert sandloom("cp", "a", "b").returncode == 2
+
+
+def test_errors_are_one_line_with_the_service_s_code(sandloom: Run, box: Sandbox) -> None:
+    done = sandloom("cat", f"{box.id}:/workspace/nothing")
+    assert done.returncode == 1
+    assert done.stderr.startswith("sandloom: SANDBOX_FILE_NOT_FOUND: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert "SANDBOX_NOT_FOUND" in sandloom("ps", "never-made").stderr
+
+
+def test_a_sandbox_is_resolved_and_released(sandloom: Run) -> None:
+    route = json.loads(sandloom("resolve", "by-hand", "--json").stdout)
+    assert (route["status"], route["workspace"]) == ("READY", "new")
+    assert json.loads(sandloom("release", "by-hand", "--json").stdout)[0]["status"] == "RELEASED"
