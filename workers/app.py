@@ -35,5 +35,7 @@ def task_options(**options: Any) -> dict[str, Any]:
         "serializer": "json",
         "max_retries": 0,
         "typing": False,
+        # Results hold output and file content: events and logs show nothing of them.
+        "resultrepr_maxsize": 1,
         **options,
     }

@@ -32,7 +32,8 @@ def celery_settings(settings: Settings, queues: list[Queue]) -> dict[str, Any]:
         "beat_schedule": beat_schedule(settings),
         # In memory: every periodic task is safe to miss and safe to run twice, so there is nothing worth a file.
         "beat_scheduler": "celery.beat:Scheduler",
-        "beat_max_loop_interval": 5,
+        # The longest sleep of the scheduler, and so of its stop.
+        "beat_max_loop_interval": 1,
         # Logs are set up once, by sandloom.telemetry; Celery's own set-up would double and reformat them.
         "worker_hijack_root_logger": False,
         "worker_redirect_stdouts": False,

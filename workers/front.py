@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from typing import Any
@@ -16,6 +17,8 @@ log = get_logger("sandloom.workers.front")
 
 #: ``should_stop`` and ``should_terminate`` are switches of the whole process.
 celery_state: Any = state
+#: They write lines for every message, whose work the rows record already.
+QUIET_LOGGERS = ("celery.worker.strategy", "celery.app.trace", "celery.beat")
 RESTART_SECONDS = 1.0
 STOP_SECONDS = 20.0
 
@@ -25,6 +28,8 @@ class CeleryFront:
 
     def __init__(self, app: WorkerApp, name: str) -> None:
         restrict_remote_control()
+        for name in QUIET_LOGGERS:
+            logging.getLogger(name).setLevel(logging.WARNING)
         app.finalize()
         app.set_default()
         self._app = app
@@ -43,11 +48,20 @@ class CeleryFront:
         with self._lock:
             self._stopping.set()
             celery_state.should_stop = 0
-        hub = getattr(self._controller, "hub", None)
-        if hub is not None:
-            hub.call_soon(lambda: None)  # wakes the loop, which then sees that it should stop
+        self._wake()
         self._thread.join(STOP_SECONDS)
         return not self._thread.is_alive()
+
+    def _wake(self) -> None:
+        """Make the consumer's loop turn once, so that it sees that it should stop."""
+        hub = getattr(self._controller, "hub", None)
+        if hub is not None:
+            hub.call_soon(lambda: None)
+            return
+        try:
+            self._app.control.broadcast("clock", destination=[self._hostname])
+        except Exception:
+            log.info("the consumer could not be woken")
 
     def _serve(self) -> None:
         while True:

@@ -85,8 +85,10 @@ def _claim(settings: Settings, stack: ExitStack) -> tuple[WorkspaceRoot, tuple[i
     if rootless:
         return root, (settings.uid_start, settings.uid_end), [lock.fileno()]
     size = min(settings.uid_end - settings.uid_start + 1, max(MIN_BLOCK, 4 * settings.worker_capacity))
+    # Only sandboxes that are still on the disk tie the root to the uids that it had.
+    preferred = root.uid_block_start if any(True for _ in root.keys()) else None
     block = stack.enter_context(
-        UidBlock.acquire(settings.uid_start, settings.uid_end, size, root.uid_block_start, HOST_LOCK_DIRECTORY)
+        UidBlock.acquire(settings.uid_start, settings.uid_end, size, preferred, HOST_LOCK_DIRECTORY)
     )
     root.record_uid_block(block.start)
     return root, (block.start, block.end), [lock.fileno(), block.fileno()]
