@@ -188,6 +188,8 @@ class _Writer:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._open = True
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name="sqlite-writer", daemon=True)
         self._thread.start()
 
@@ -195,11 +197,18 @@ class _Writer:
         if threading.current_thread() is self._thread:
             raise RuntimeError("a transaction must not open another one")
         future: Future[T] = Future()
-        self._jobs.put((function, future))
+        with self._lock:
+            if not self._open:
+                raise Unavailable("The database was closed.")
+            self._jobs.put((function, future))
         return future.result()
 
     def close(self) -> None:
-        self._jobs.put(None)
+        """What was handed in before is still done."""
+        with self._lock:
+            if self._open:
+                self._open = False
+                self._jobs.put(None)
         self._thread.join()
 
     def _loop(self) -> None:

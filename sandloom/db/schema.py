@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import inspect
+from sqlalchemy import Connection, inspect
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
@@ -31,8 +31,12 @@ class SchemaDifference:
 
 
 def compare_schema(db: Database) -> SchemaDifference:
-    """Tables and columns, named ``table`` or ``table.column``, that only one side has."""
-    inspector = inspect(db.engine)
+    """Tables and columns, named ``table`` or ``table.column``, that only one side has. Raises Unavailable."""
+    return db.read(_compare)
+
+
+def _compare(connection: Connection) -> SchemaDifference:
+    inspector = inspect(connection)
     present = set(inspector.get_table_names())
     missing: list[str] = []
     extra: list[str] = []

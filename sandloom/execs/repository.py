@@ -22,11 +22,11 @@ from sqlalchemy import (
 )  # fmt: skip
 
 from sandloom.db.clock import now_us
-from sandloom.db.tables import exec_events, execs, sandboxes, usage_records, workers
+from sandloom.db.tables import exec_events, execs, sandboxes, usage_records
 from sandloom.execs.admission import request_document, request_hash
 from sandloom.execs.records import Event, Exec, ExecRequest, Outcome
 from sandloom.execs.states import TERMINAL, ExecStatus
-from sandloom.ids import ExecKey, SandboxKey
+from sandloom.ids import ExecKey
 from sandloom.sandboxes import repository as sandbox_rows
 from sandloom.sandboxes.states import OPEN, SandboxStatus
 
@@ -89,8 +89,9 @@ def fetch(connection: Connection, key: ExecKey) -> Row[Any] | None:
     return connection.execute(select(execs).where(is_key(key))).one_or_none()
 
 
-def admission_query(key: SandboxKey, exec_scope: str | None) -> Select[Any]:
-    """The sandbox, its owner, and what admission weighs: ``queued`` on that worker, ``scope_taken``."""
+def admission_query(key: ExecKey, exec_scope: str | None) -> Select[Any]:
+    """The sandbox, its owner, and what admission weighs: ``queued`` on that worker, ``scope_taken``, and whether the
+    exec is ``known``. One statement, so that a command never looks like its own rival."""
     queued = (
         select(func.count())
         .select_from(execs)
@@ -106,9 +107,13 @@ def admission_query(key: SandboxKey, exec_scope: str | None) -> Select[Any]:
             .correlate(None)
         )
     return (
-        select(*sandbox_rows.ROUTE_COLUMNS, now_us().label("now"), queued.label("queued"), taken.label("scope_taken"))
-        .join_from(sandboxes, workers, _s.worker_id == workers.c.worker_id)
-        .where(sandbox_rows.is_key(key))
+        sandbox_rows.route_query()
+        .add_columns(
+            queued.label("queued"),
+            taken.label("scope_taken"),
+            exists().where(is_key(key)).correlate(None).label("known"),
+        )
+        .where(sandbox_rows.is_key(key.sandbox))
     )
 
 
@@ -193,12 +198,12 @@ def insert_events(
     connection: Connection, key: ExecKey, first_seq: int, events: Sequence[tuple[str, bytes]], at_us: Any
 ) -> None:
     """One insert for all; ``at_us`` is a number or the database's clock."""
-    values = [
-        {**key_values(key), "seq": first_seq + i, "kind": kind, "data": data, "at_us": at_us}
-        for i, (kind, data) in enumerate(events)
+    rows = [
+        {**key_values(key), "seq": first_seq + i, "kind": kind, "data": data} for i, (kind, data) in enumerate(events)
     ]
-    if values:
-        connection.execute(insert(exec_events).values(values))
+    if rows:
+        # The rows are parameters and not part of the statement, so that it is compiled once.
+        connection.execute(insert(exec_events).values(at_us=at_us), rows)
 
 
 def events_after(connection: Connection, key: ExecKey, after: int, limit: int) -> list[Event]:
@@ -239,15 +244,24 @@ def end(
     connection: Connection,
     key: ExecKey,
     condition: ColumnElement[bool],
+    generation: int | None,
     last_seq: int,
     events: Sequence[tuple[str, bytes]],
     outcome: Outcome,
 ) -> None:
     """Move an exec to its terminal status together with everything that belongs to it; LostRace if it has moved on.
 
-    ``condition`` is what the row must still satisfy beside ``last_seq``. The sandbox comes first: see ``db.tables``.
+    ``condition`` is what the row must still satisfy beside ``generation`` and ``last_seq``. None for ``generation``:
+    the condition fixes it. The sandbox comes first: see ``db.tables``.
     """
     assert outcome.status in TERMINAL
+    if generation is None:
+        counted = _s.generation == select(_e.generation).where(is_key(key)).correlate(sandboxes).scalar_subquery()
+    else:
+        # Both rows are held to the number that was seen: while this waits for the sandbox's row, an adoption may move
+        # both to the next one, and the count must then not be missed.
+        counted = _s.generation == generation
+        condition = and_(condition, _e.generation == generation)
     one_left = and_(_s.status == SandboxStatus.RUNNING, _s.active_execs <= 1)
     connection.execute(
         update(sandboxes)
@@ -255,7 +269,7 @@ def end(
             _s.tenant_id == key.tenant_id,
             _s.sandbox_id == key.sandbox_id,
             _s.active_execs > 0,
-            _s.generation == select(_e.generation).where(is_key(key)).correlate(sandboxes).scalar_subquery(),
+            counted,
         )
         .values(
             status=case((one_left, SandboxStatus.READY.value), else_=_s.status),

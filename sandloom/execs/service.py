@@ -51,11 +51,11 @@ class Execs:
         timeout_seconds = request.timeout_seconds or self._policy.default_timeout_seconds
 
         def attempt(connection: Connection) -> tuple[Exec, Route, bool]:
-            existing = repository.fetch(connection, exec_key)
-            row = connection.execute(repository.admission_query(key, request.exec_scope)).one_or_none()
+            row = connection.execute(repository.admission_query(exec_key, request.exec_scope)).one_or_none()
             if row is None:
                 raise SandboxNotFound
             route = sandbox_rows.to_route(row, self._idle_ttl_seconds)
+            existing = repository.fetch(connection, exec_key) if row.known else None
             if existing is not None:
                 check_same_request(existing.request_hash, request)
                 return repository.to_exec(existing), route, False
@@ -126,7 +126,8 @@ class Execs:
                 _check_generation(connection, key.sandbox, generation)
             status = ExecStatus(row.status)
             if status is ExecStatus.QUEUED:
-                repository.end(connection, key, _e.status == ExecStatus.QUEUED, row.last_seq, [], outcome)
+                queued = _e.status == ExecStatus.QUEUED
+                repository.end(connection, key, queued, row.generation, row.last_seq, [], outcome)
             elif status is ExecStatus.RUNNING:
                 connection.execute(
                     update(execs)
@@ -223,7 +224,7 @@ class Execs:
 
         def move(connection: Connection) -> None:
             ours = _running(key, worker_id, worker_epoch)
-            repository.end(connection, key, ours, expected_seq, events, outcome)
+            repository.end(connection, key, ours, None, expected_seq, events, outcome)
 
         try:
             self._db.write(move)
@@ -239,7 +240,7 @@ class Execs:
             if row is None:
                 raise LostRace
             waiting = and_(_e.status == ExecStatus.QUEUED, _e.worker_id == worker_id, _e.worker_epoch == worker_epoch)
-            repository.end(connection, key, waiting, row.last_seq, [], outcome)
+            repository.end(connection, key, waiting, row.generation, row.last_seq, [], outcome)
 
         try:
             self._db.write(move)

@@ -38,7 +38,7 @@ def register(db: Database, node: NodeInfo) -> Registration:
 
     Sandboxes whose directories are there go on under the next generation, with the commands that were still QUEUED.
     The others are released as lost, so that the next resolve says so. RUNNING commands of earlier epochs are over: the
-    caller has ended their processes before.
+    caller has ended their processes before. UIDs of sandboxes that were taken from a lost worker are free again.
     """
 
     def move(connection: Connection) -> Registration:
@@ -49,9 +49,11 @@ def register(db: Database, node: NodeInfo) -> Registration:
                 raise WorkerIdInUse
         epoch = row.epoch + 1 if row is not None else 1
         worker_rows.store(connection, node, epoch)
+        _lock(connection, node.worker_id)
         lost = _give_up_lost(connection, node, epoch)
         _end_running(connection, node.worker_id, epoch)
         kept = _adopt(connection, node.worker_id, epoch)
+        sandbox_rows.free_quarantined(connection, node.worker_id)
         connection.execute(
             update(workers)
             .where(_w.worker_id == node.worker_id)
@@ -65,6 +67,16 @@ def register(db: Database, node: NodeInfo) -> Registration:
         except IntegrityError:
             continue  # another start of the same id made the row first; it now holds the lease
     raise WorkerIdInUse
+
+
+def _lock(connection: Connection, worker_id: str) -> None:
+    """Hold everything that the worker owns still: an admission or a claim of the earlier epoch is then either seen by
+    the statements that follow, or finds that it has lost."""
+    live = (*LIVE, SandboxStatus.RELEASING)
+    owned = select(_s.sandbox_id).where(_s.worker_id == worker_id, _s.status.in_(live))
+    connection.execute(owned.order_by(_s.tenant_id, _s.sandbox_id).with_for_update()).all()
+    waiting = select(_e.exec_id).where(_e.open_worker_id == worker_id)
+    connection.execute(waiting.order_by(_e.tenant_id, _e.sandbox_id, _e.exec_id).with_for_update()).all()
 
 
 def _earlier(worker_id: str, epoch: int) -> ColumnElement[bool]:
@@ -85,7 +97,7 @@ def _give_up_lost(connection: Connection, node: NodeInfo, epoch: int) -> int:
         here = row.root_id == node.root_id and (row.ready_us is None or releasing or key in node.present)
         if here:
             continue
-        end_open(connection, key, LOST_QUEUED)
+        end_open(connection, key)
         workspace = Workspace.NEW if releasing else Workspace.LOST
         connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(released_values(workspace)))
         sandbox_rows.close_history(connection, key, row.generation, now_us(), "workspace_lost", node.worker_id)
@@ -95,13 +107,14 @@ def _give_up_lost(connection: Connection, node: NodeInfo, epoch: int) -> int:
 
 def _end_running(connection: Connection, worker_id: str, epoch: int) -> None:
     rows = connection.execute(
-        select(_e.tenant_id, _e.sandbox_id, _e.exec_id, _e.last_seq).where(
+        select(_e.tenant_id, _e.sandbox_id, _e.exec_id, _e.generation, _e.last_seq).where(
             _e.open_worker_id == worker_id, _e.status == ExecStatus.RUNNING, _e.worker_epoch != epoch
         )
     ).all()
     for row in rows:
         key = ExecKey(row.tenant_id, row.sandbox_id, row.exec_id)
-        exec_rows.end(connection, key, _e.status == ExecStatus.RUNNING, row.last_seq, [], LOST_RUNNING)
+        running = _e.status == ExecStatus.RUNNING
+        exec_rows.end(connection, key, running, row.generation, row.last_seq, [], LOST_RUNNING)
 
 
 def _adopt(connection: Connection, worker_id: str, epoch: int) -> int:
@@ -123,6 +136,7 @@ def _adopt(connection: Connection, worker_id: str, epoch: int) -> int:
             status=SandboxStatus.ASSIGNED,
             workspace=case((_s.ready_us.is_(None), _s.workspace), else_=Workspace.KEPT.value),
             active_execs=sandbox_rows.open_exec_count(),
+            total_lifetime_ms=sandbox_rows.lifetime_ms(),
             assigned_us=now_us(),
             status_us=now_us(),
         )
@@ -154,16 +168,15 @@ def _roll_history(connection: Connection, worker_id: str, live: ColumnElement[bo
     connection.execute(insert(sandbox_history).from_select(list(columns), select(*columns.values()).where(live)))
 
 
-def end_open(connection: Connection, key: SandboxKey, outcome: Outcome) -> list[ExecKey]:
-    """End every command of the sandbox that has not ended."""
+def end_open(connection: Connection, key: SandboxKey) -> None:
+    """End every command of the sandbox that has not ended as lost. The caller holds the sandbox's row."""
     rows = connection.execute(
-        select(_e.exec_id, _e.last_seq).where(
-            _e.tenant_id == key.tenant_id, _e.sandbox_id == key.sandbox_id, _e.open_worker_id.is_not(None)
-        )
+        select(_e.exec_id, _e.generation, _e.status, _e.last_seq)
+        .where(_e.tenant_id == key.tenant_id, _e.sandbox_id == key.sandbox_id, _e.open_worker_id.is_not(None))
+        .order_by(_e.exec_id)
+        .with_for_update()
     ).all()
-    ended = []
-    for exec_id, last_seq in rows:
-        exec_key = ExecKey(*key, exec_id)
-        exec_rows.end(connection, exec_key, _e.open_worker_id.is_not(None), last_seq, [], outcome)
-        ended.append(exec_key)
-    return ended
+    for row in rows:
+        outcome = LOST_RUNNING if row.status == ExecStatus.RUNNING else LOST_QUEUED
+        exec_key, same = ExecKey(*key, row.exec_id), _e.status == row.status
+        exec_rows.end(connection, exec_key, same, row.generation, row.last_seq, [], outcome)

@@ -140,7 +140,8 @@ class Reclaim:
             self._db.write(_remove_exec(ExecKey(*row)))
         h, o = sandbox_history.c, operations.c
         seen_us = OPERATIONS_KEPT_SECONDS * MICROSECONDS
-        self._db.write(lambda c: c.execute(delete(sandbox_history).where(h.released_us < now_us() - kept_us)))
+        old = and_(h.started_us < now_us() - kept_us, h.released_us < now_us() - kept_us)  # by the index on started_us
+        self._db.write(lambda c: c.execute(delete(sandbox_history).where(old)))
         self._db.write(lambda c: c.execute(delete(operations).where(o.seen_us < now_us() - seen_us)))
         return len(rows)
 
@@ -167,8 +168,7 @@ class Reclaim:
         key = _key(row)
 
         def move(connection: Connection) -> None:
-            same = and_(_e.status == row.status, _e.generation == row.generation)
-            exec_rows.end(connection, key, same, row.last_seq, [], outcome)
+            exec_rows.end(connection, key, _e.status == row.status, row.generation, row.last_seq, [], outcome)
 
         try:
             self._db.write(move)
@@ -199,9 +199,11 @@ def _release_orphan(connection: Connection, row: Row[Any]) -> bool:
     )
     if moved.rowcount != 1:
         return False
-    end_open(connection, key, LOST_QUEUED)
+    end_open(connection, key)
     workspace = Workspace.NEW if row.status == SandboxStatus.RELEASING else Workspace.LOST
-    connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(released_values(workspace)))
+    values = released_values(workspace)
+    del values["held_uid"]  # nobody knows what the worker left behind: the UID waits for its return
+    connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(values))
     sandbox_rows.close_history(connection, key, row.generation, now_us(), "worker_lost", "maintenance")
     sandbox_rows.give_back(connection, row.worker_id)
     return True

@@ -73,9 +73,15 @@ def to_route(row: Row[Any], idle_ttl_seconds: int) -> Route:
 
 def fetch(connection: Connection, key: SandboxKey, *, lock: bool = False) -> Row[Any] | None:
     query = route_query().where(is_key(key))
-    if lock:
-        query = query.with_for_update(of=sandboxes)
-    return connection.execute(query).one_or_none()
+    if not lock:
+        return connection.execute(query).one_or_none()
+    query = query.with_for_update(of=sandboxes)
+    row = connection.execute(query).one_or_none()
+    if row is None or row.owner_epoch < row.worker_epoch:
+        # PostgreSQL: after waiting for the sandbox's row, its new version was joined with the worker that the statement
+        # saw when it began. The lock is held now, so a second statement sees both as they are.
+        row = connection.execute(query).one_or_none()
+    return row
 
 
 def candidates(connection: Connection, profile_id: str, declared_hash: str) -> list[Candidate]:
@@ -169,6 +175,20 @@ def close_history(connection: Connection, key: SandboxKey, generation: int, at_u
         )
         .values(released_us=at_us, release_reason=reason[:64], released_by=by[:128])
     )
+
+
+def free_quarantined(connection: Connection, worker_id: str) -> None:
+    """UIDs of the worker's released sandboxes that were still held: it has come back and cleaned up."""
+    connection.execute(
+        update(sandboxes)
+        .where(_s.worker_id == worker_id, _s.status == SandboxStatus.RELEASED, _s.held_uid.is_not(None))
+        .values(held_uid=None)
+    )
+
+
+def lifetime_ms() -> ColumnElement[int]:
+    """What ``total_lifetime_ms`` is once the time since the assignment has been added."""
+    return _s.total_lifetime_ms + (now_us() - _s.assigned_us) // 1000
 
 
 def open_exec_count() -> ColumnElement[int]:

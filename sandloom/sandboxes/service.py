@@ -59,16 +59,17 @@ class Sandboxes:
         released), SandboxSuspended.
         """
         key = SandboxKey(tenant_id, sandbox_id)
+        scatter_uids = False
 
         def attempt(connection: Connection) -> Route:
             row = repository.fetch(connection, key, lock=True)
             if row is None:
-                return self._assign(connection, key, None, workspace_scope_id, profile_id, by)
+                return self._assign(connection, key, None, workspace_scope_id, profile_id, by, scatter_uids)
             if row.workspace_scope_id != workspace_scope_id:
                 raise ScopeMismatch
             status = SandboxStatus(row.status)
             if status is SandboxStatus.RELEASED:
-                return self._assign(connection, key, row, workspace_scope_id, profile_id, by)
+                return self._assign(connection, key, row, workspace_scope_id, profile_id, by, scatter_uids)
             if status is SandboxStatus.RELEASING:
                 raise SandboxBusy("The sandbox is being released; resolve it again in a moment.")
             if status not in LIVE:
@@ -86,7 +87,9 @@ class Sandboxes:
             try:
                 return self._db.write(attempt)
             except IntegrityError:
-                continue  # another resolve made the row, or took the UID, first
+                # Another resolve made the row, or took the UID, first. Workers of one shared root count through the
+                # same UIDs, so that the next one would be contended again.
+                scatter_uids = True
         raise Unavailable("The sandbox is being resolved by many callers at once; repeat the call.")
 
     def get(self, key: SandboxKey) -> Route:
@@ -219,12 +222,19 @@ class Sandboxes:
             raise OperationSeen from None
 
     def finish_release(self, fence: Fence) -> bool:
-        """RELEASING to RELEASED once nothing of the sandbox is left on the worker: slot and UID are given back."""
+        """RELEASING to RELEASED once nothing of the sandbox is left on the worker: slot and UID are given back.
+
+        False: another owner's, another state, or a command has not ended yet.
+        """
 
         def move(connection: Connection) -> bool:
             moved = connection.execute(
                 update(sandboxes)
-                .where(repository.is_fence(fence), _s.status == SandboxStatus.RELEASING)
+                .where(
+                    repository.is_fence(fence),
+                    _s.status == SandboxStatus.RELEASING,
+                    repository.open_exec_count() == 0,
+                )
                 .values(released_values(Workspace.NEW))
             )
             if moved.rowcount == 1:
@@ -239,8 +249,9 @@ class Sandboxes:
         return repository.to_route(row, self._policy.idle_ttl_seconds)
 
     def _assign(
-        self, connection: Connection, key: SandboxKey, row: Any | None, scope: str, profile_id: str, by: str
-    ) -> Route:
+        self, connection: Connection, key: SandboxKey, row: Any | None, scope: str, profile_id: str, by: str,
+        scatter_uids: bool,
+    ) -> Route:  # fmt: skip
         found = repository.candidates(connection, profile_id, self._policy.declared_hash)
         ties = [random.random() for _ in found]
         for candidate in placement.rank(found, ties):
@@ -249,7 +260,7 @@ class Sandboxes:
                 break
         else:
             raise NoWorkerAvailable(retry_after_seconds=5)
-        uid = _free_uid(connection, worker)
+        uid = _free_uid(connection, worker, scatter_uids)
         now = connection.execute(select(now_us())).scalar_one()
         values = {
             "workspace_scope_id": scope,
@@ -305,18 +316,20 @@ def released_values(workspace: Workspace) -> dict[str, Any]:
         "exclusive_exec_id": None,
         "workspace": workspace,
         "status_us": now_us(),
-        "total_lifetime_ms": _s.total_lifetime_ms + (now_us() - _s.assigned_us) // 1000,
+        "total_lifetime_ms": repository.lifetime_ms(),
     }
 
 
-def _free_uid(connection: Connection, worker: Any) -> int:
-    """The worker's next UID, or the nearest one after it that nobody holds. The worker's row is locked by us."""
-    if not repository.is_uid_held(connection, worker.root_id, worker.next_uid):
-        return int(worker.next_uid)
+def _free_uid(connection: Connection, worker: Any, scatter: bool) -> int:
+    """The worker's next UID, or the nearest one after it that nobody holds; with ``scatter`` after a random one. The
+    worker's row is locked by us."""
+    first = random.randint(worker.uid_start, worker.uid_end) if scatter else worker.next_uid
+    if not repository.is_uid_held(connection, worker.root_id, first):
+        return int(first)
     taken = repository.held_uids(connection, worker.root_id)
     size = worker.uid_end - worker.uid_start + 1
     for step in range(1, size):
-        uid = worker.uid_start + (worker.next_uid - worker.uid_start + step) % size
+        uid = worker.uid_start + (first - worker.uid_start + step) % size
         if uid not in taken:
             return int(uid)
     raise NoWorkerAvailable("Every UID of the worker is in use; widen SANDBOX_UID_START..UID_END or release sandboxes.")

@@ -1,0 +1,72 @@
+"""The ``db`` of these tests forgets faster than a real one: what is durable is not their subject, and fsync is slow.
+
+One database of each kind serves all of them and is emptied before each: statements are compiled once per engine.
+PostgreSQL does not wait for its log, and SQLite is a file in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, delete
+
+from sandloom.db import Database, open_database
+from sandloom.db.tables import metadata
+from tests.integration.domain.world import World
+from tests.services.postgres import PostgresServer
+
+_MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture(scope="session")
+def memory_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory whose files are never written to a disk, where the machine has such a thing."""
+    if not os.access(_MEMORY, os.W_OK):
+        yield tmp_path_factory.mktemp("databases")
+        return
+    with tempfile.TemporaryDirectory(prefix="sandloom-test-", dir=_MEMORY) as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="session")
+def hasty_sqlite(_sqlite_template: Path, memory_directory: Path) -> Iterator[Database]:
+    path = memory_directory / "domain.db"
+    shutil.copyfile(_sqlite_template, path)
+    database = open_database(f"sqlite:///{path}")
+    yield database
+    database.dispose()
+
+
+@pytest.fixture(scope="session")
+def hasty_postgres(postgres: PostgresServer) -> Iterator[Database]:
+    url = postgres.new_database()
+    postgres.execute(f'ALTER DATABASE "{url.rsplit("/", 1)[1]}" SET synchronous_commit = off')
+    database = open_database(url)
+    yield database
+    database.dispose()
+    postgres.drop_database(url)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
+def db(request: pytest.FixtureRequest) -> Database:
+    """Each kind of database, empty and open."""
+    name = "hasty_sqlite" if request.param == "sqlite" else "hasty_postgres"
+    database: Database = request.getfixturevalue(name)
+    database.write(_empty)
+    return database
+
+
+def _empty(connection: Connection) -> None:
+    for table in reversed(metadata.sorted_tables):
+        connection.execute(delete(table))
+
+
+@pytest.fixture
+def world(db: Database) -> World:
+    """An empty fleet over each kind of database."""
+    return World(db)
