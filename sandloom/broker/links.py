@@ -9,7 +9,7 @@ from typing import Any
 
 from kombu import Connection, Producer
 
-from sandloom.broker.queues import PUBLISH_TIMEOUT_SECONDS, broker_url, is_redis, tls_options, transport_options
+from sandloom.broker.queues import broker_url, is_redis, tls_options, transport_options
 from sandloom.broker.transports import PublishingTransport
 
 
@@ -40,9 +40,10 @@ class Link:
 class Links:
     """At most ``limit`` links, made when needed."""
 
-    def __init__(self, url: str, namespace: str, limit: int) -> None:
+    def __init__(self, url: str, namespace: str, limit: int, timeout_seconds: float) -> None:
         self._url = broker_url(url)
-        self._options = transport_options(url, namespace, consume=False)
+        self._timeout_seconds = timeout_seconds
+        self._options = transport_options(url, namespace, consume=False, timeout_seconds=timeout_seconds)
         self._slots = threading.BoundedSemaphore(limit)
         self._lock = threading.Lock()
         self._idle: list[Link] = []
@@ -55,7 +56,7 @@ class Links:
 
         Raises ``LinksBusy``, and whatever the transport raises when it cannot connect.
         """
-        if not self._slots.acquire(timeout=PUBLISH_TIMEOUT_SECONDS):
+        if not self._slots.acquire(timeout=self._timeout_seconds):
             raise LinksBusy
         try:
             link = (None if fresh else self._take()) or self._connect()
@@ -79,7 +80,7 @@ class Links:
             self._url,
             transport=PublishingTransport if is_redis(self._url) else None,
             ssl=tls_options(self._url),
-            connect_timeout=PUBLISH_TIMEOUT_SECONDS,
+            connect_timeout=self._timeout_seconds,
             transport_options=self._options,
         )
         return Link(connection)

@@ -27,8 +27,8 @@ class TaskMessage:
     body: str
 
 
-def task_message(task: str, kwargs: Mapping[str, Any], *, task_id: str) -> TaskMessage:
-    """A call of ``task`` with keyword arguments alone, whose result nobody keeps.
+def task_message(task: str, kwargs: Mapping[str, Any], *, task_id: str, ignore_result: bool = True) -> TaskMessage:
+    """A call of ``task`` with keyword arguments alone, whose result nobody keeps unless told otherwise.
 
     Raises ``TypeError`` or ``ValueError`` for arguments that are not JSON.
     """
@@ -48,7 +48,7 @@ def task_message(task: str, kwargs: Mapping[str, Any], *, task_id: str) -> TaskM
         "argsrepr": REDACTED,
         "kwargsrepr": REDACTED,
         "origin": _origin(),
-        "ignore_result": True,
+        "ignore_result": ignore_result,
         "replaced_task_nesting": 0,
         "stamped_headers": None,
         "stamps": {},

@@ -31,8 +31,16 @@ class KombuPublisher:
     breaks at the wrong moment; whoever receives it can tell.
     """
 
-    def __init__(self, broker_url: str, *, namespace: str = "", max_links: int = MAX_LINKS) -> None:
-        self._links = Links(broker_url, namespace, max_links)
+    def __init__(
+        self,
+        broker_url: str,
+        *,
+        namespace: str = "",
+        max_links: int = MAX_LINKS,
+        timeout_seconds: float = PUBLISH_TIMEOUT_SECONDS,
+    ) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._links = Links(broker_url, namespace, max_links, timeout_seconds)
         self._breaker = Breaker(BREAKER_SECONDS)
 
     def ring(self, queue: str, key: ExecKey, generation: int) -> bool:
@@ -47,11 +55,19 @@ class KombuPublisher:
             return False
         return True
 
-    def send(self, queue: str, task: str, kwargs: Mapping[str, Any], *, task_id: str | None = None) -> str:
+    def send(
+        self,
+        queue: str,
+        task: str,
+        kwargs: Mapping[str, Any],
+        *,
+        task_id: str | None = None,
+        ignore_result: bool = True,
+    ) -> str:
         """Send one task message and return its id. Raises ``Unavailable`` when the broker did not take it, and
         ``TypeError`` or ``ValueError`` for arguments that are not JSON."""
         task_id = task_id or str(uuid.uuid4())
-        message = task_message(task, kwargs, task_id=task_id)
+        message = task_message(task, kwargs, task_id=task_id, ignore_result=ignore_result)
         if not self._breaker.allow():
             raise Unavailable("the broker does not answer")
         try:
@@ -73,26 +89,25 @@ class KombuPublisher:
         try:
             with self._links.borrow() as link:
                 reused = link.used
-                _publish_on(link.producer, queue, message)
+                self._publish_on(link.producer, queue, message)
         except _TIMEOUTS:
             raise
         except Exception:
             if not reused:
                 raise
             with self._links.borrow(fresh=True) as link:
-                _publish_on(link.producer, queue, message)
+                self._publish_on(link.producer, queue, message)
 
-
-def _publish_on(producer: Any, queue: str, message: TaskMessage) -> None:
-    producer.publish(
-        message.body,
-        exchange="",
-        routing_key=queue,
-        content_type="application/json",
-        content_encoding="utf-8",
-        headers=message.headers,
-        delivery_mode=2,
-        retry=False,
-        confirm_timeout=PUBLISH_TIMEOUT_SECONDS,
-        **message.properties,
-    )
+    def _publish_on(self, producer: Any, queue: str, message: TaskMessage) -> None:
+        producer.publish(
+            message.body,
+            exchange="",
+            routing_key=queue,
+            content_type="application/json",
+            content_encoding="utf-8",
+            headers=message.headers,
+            delivery_mode=2,
+            retry=False,
+            confirm_timeout=self._timeout_seconds,
+            **message.properties,
+        )

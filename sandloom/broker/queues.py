@@ -23,6 +23,7 @@ TRANSPORT_ALIASES.setdefault(MEMORY_SCHEME, "sandloom.broker.memory:Transport")
 PUBLISH_TIMEOUT_SECONDS: Final = 0.5
 #: A consumer's socket may be silent for as long as kombu's blocking pop (10 s) and no longer than this.
 CONSUME_TIMEOUT_SECONDS: Final = 30.0
+CONSUME_CONNECT_SECONDS: Final = 5.0
 #: Messages are acknowledged as soon as the row exists, so nothing legitimate stays unacknowledged for an hour.
 VISIBILITY_TIMEOUT_SECONDS: Final = 3_600
 
@@ -66,14 +67,17 @@ def tls_options(url: str) -> dict[str, Any] | bool:
     return {"ssl_cert_reqs": ssl.CERT_REQUIRED} if url.startswith("rediss://") else False
 
 
-def transport_options(url: str, namespace: str, *, consume: bool) -> dict[str, Any]:
+def transport_options(
+    url: str, namespace: str, *, consume: bool, timeout_seconds: float = PUBLISH_TIMEOUT_SECONDS
+) -> dict[str, Any]:
     """kombu's transport options for ``url``. On Redis, ``namespace`` prefixes every key and channel, so deployments
-    can share a server; on RabbitMQ the virtual host does that."""
+    can share a server; on RabbitMQ the virtual host does that. ``timeout_seconds`` bounds a connect and an answer of
+    a connection that only publishes."""
     if is_redis(url):
         return {
             "global_keyprefix": f"{namespace}:" if namespace else "",
-            "socket_connect_timeout": PUBLISH_TIMEOUT_SECONDS * (10 if consume else 1),
-            "socket_timeout": CONSUME_TIMEOUT_SECONDS if consume else PUBLISH_TIMEOUT_SECONDS,
+            "socket_connect_timeout": CONSUME_CONNECT_SECONDS if consume else timeout_seconds,
+            "socket_timeout": CONSUME_TIMEOUT_SECONDS if consume else timeout_seconds,
             "socket_keepalive": True,
             "retry_on_timeout": False,
             "visibility_timeout": VISIBILITY_TIMEOUT_SECONDS,
@@ -82,7 +86,7 @@ def transport_options(url: str, namespace: str, *, consume: bool) -> dict[str, A
         return {}
     return {
         "confirm_publish": True,
-        "connect_timeout": PUBLISH_TIMEOUT_SECONDS,
-        "read_timeout": PUBLISH_TIMEOUT_SECONDS,
-        "write_timeout": PUBLISH_TIMEOUT_SECONDS,
+        "connect_timeout": timeout_seconds,
+        "read_timeout": timeout_seconds,
+        "write_timeout": timeout_seconds,
     }

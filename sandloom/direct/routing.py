@@ -1,0 +1,37 @@
+"""Which queue a public task goes to: the owner's when the sender knows it, else the one that every worker serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeGuard
+
+from sandloom.broker.queues import DISPATCH_QUEUE, queue, worker_queue
+from sandloom.direct.tasks import ARGUMENTS
+from sandloom.ids import is_worker_id
+
+#: A message header with the queue that resolve told. It is part of a signature's options, so it survives a chain.
+QUEUE_HEADER: Final = "sandloom_queue"
+_WORKER_PREFIX: Final = worker_queue("")
+
+
+def task_router(
+    name: str,
+    args: Any = None,
+    kwargs: Any = None,
+    options: Mapping[str, Any] | None = None,
+    task: Any = None,
+    **extra: Any,
+) -> dict[str, Any] | None:
+    """For Celery's ``task_routes``, in clients and in workers (they send what follows in a chain or chord).
+
+    A worker passes on what is not for its own sandboxes, so every way leads to the owner.
+    """
+    if name not in ARGUMENTS:
+        return None
+    owner = ((options or {}).get("headers") or {}).get(QUEUE_HEADER)
+    return {"queue": queue(owner if is_owner_queue(owner) else DISPATCH_QUEUE)}
+
+
+def is_owner_queue(name: object) -> TypeGuard[str]:
+    """Whether ``name`` is the queue of a worker."""
+    return isinstance(name, str) and name.startswith(_WORKER_PREFIX) and is_worker_id(name[len(_WORKER_PREFIX) :])

@@ -1,0 +1,133 @@
+"""One sandbox, reached through its owner's queue."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from celery.canvas import Signature
+
+from sandloom.contracts.rest import FileEntry, FileList, RouteAnswer
+from sandloom.direct import tasks
+from sandloom.ids import new_id
+from sandloom.sdk.results import Result
+
+if TYPE_CHECKING:
+    from sandloom.direct.fleet import Fleet
+
+#: How long a command may wait for its turn, and how long one without a timeout of its own may run (the contract's
+#: largest): together the longest that a result is waited for.
+QUEUE_SECONDS: Final = 3_600.0
+LONGEST_RUN_SECONDS: Final = 86_400.0
+SIGNATURE_VALID_SECONDS: Final = 86_400.0
+
+
+class FleetSandbox:
+    """Made by ``Fleet.sandbox``. Every call carries the generation that resolve told; ``StaleRoute`` means: resolve
+    again with ``Fleet.sandbox``."""
+
+    def __init__(self, fleet: Fleet, route: RouteAnswer) -> None:
+        self._fleet = fleet
+        self.route = route
+        self.files = FleetFiles(self)
+
+    @property
+    def id(self) -> str:
+        return self.route.sandbox_id
+
+    @property
+    def generation(self) -> int:
+        return self.route.generation
+
+    def connect(self) -> RouteAnswer:
+        """Have the workspace made ready now instead of at the first command."""
+        self.route = RouteAnswer.model_validate(self.call(tasks.CONNECT))
+        return self.route
+
+    def run(self, argv: Sequence[str], *, timeout: int | None = None, **options: Any) -> Result:
+        """Run a command to its end; a non-zero exit code is a result. ``timeout`` is in seconds, the deployment's
+        default unless given. ``options``: ``cwd, env, exec_scope, stdin, labels, exec_id, limits``."""
+        answer = self.call(
+            tasks.EXEC,
+            _exec(argv, timeout, options),
+            valid_seconds=QUEUE_SECONDS,
+            wait_seconds=QUEUE_SECONDS + (timeout or LONGEST_RUN_SECONDS),
+        )
+        return Result.model_validate(answer)
+
+    def exec_signature(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: int | None = None,
+        valid_seconds: float = SIGNATURE_VALID_SECONDS,
+        **options: Any,
+    ) -> Signature[Any]:
+        """A command as a ``celery.Signature``, for group, chain and chord; its result is the exec's record.
+
+        Signed now, and refused when its turn comes after ``valid_seconds``. Sending it again runs nothing again: its
+        ``exec_id`` is fixed, and the record of the first run is the result.
+        """
+        return self._fleet.signature(
+            tasks.EXEC,
+            self._named(_exec(argv, timeout, options)),
+            owner_queue=self.route.worker_endpoint,
+            valid_seconds=valid_seconds,
+        )
+
+    def cancel(self, exec_id: str) -> bool:
+        """End a command; False when it had ended already."""
+        answer = self.call(tasks.CANCEL, {"exec_id": exec_id})
+        return bool(answer.get("cancelled"))
+
+    def release(self) -> str:
+        """End its commands and delete its files; returns the status."""
+        return str(self.call(tasks.RELEASE).get("status"))
+
+    def call(self, task: str, args: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+        """A public task of this sandbox; see ``Fleet.call``."""
+        return self._fleet.call(task, self._named(args or {}), owner_queue=self.route.worker_endpoint, **options)
+
+    def _named(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        return {"sandbox_id": self.id, "generation": self.generation, **args}
+
+
+class FleetFiles:
+    """``box.files``: contents travel inside messages, so keep them small."""
+
+    def __init__(self, sandbox: FleetSandbox) -> None:
+        self._sandbox = sandbox
+
+    def read(self, path: str) -> bytes:
+        return base64.b64decode(self._sandbox.call(tasks.READ, {"path": path})["content_base64"])
+
+    def write(self, path: str, content: str | bytes, *, mode: int | None = None) -> None:
+        """Replace or make the file, atomically; its directory must exist. ``mode`` is 0600 unless given."""
+        data = content.encode() if isinstance(content, str) else content
+        args: dict[str, Any] = {"path": path, "content_base64": base64.b64encode(data).decode("ascii")}
+        self._sandbox.call(tasks.WRITE, args if mode is None else {**args, "mode": mode})
+
+    def list(self, path: str = "/workspace", *, limit: int = 1000, offset: int = 0) -> list[FileEntry]:
+        """One page of a directory's entries, by name."""
+        page = self._sandbox.call(tasks.LIST, {"path": path, "limit": limit, "offset": offset})
+        return FileList.model_validate(page).entries
+
+    def stat(self, path: str) -> FileEntry:
+        return FileEntry.model_validate(self._sandbox.call(tasks.STAT, {"path": path}))
+
+    def mkdir(self, path: str, *, parents: bool = False) -> None:
+        self._sandbox.call(tasks.MKDIR, {"path": path, "parents": parents})
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        self._sandbox.call(tasks.DELETE, {"path": path, "recursive": recursive})
+
+    def move(self, source: str, destination: str, *, overwrite: bool = False) -> None:
+        self._sandbox.call(tasks.MOVE, {"source": source, "destination": destination, "overwrite": overwrite})
+
+
+def _exec(argv: Sequence[str], timeout_seconds: int | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    args: dict[str, Any] = {"argv": list(argv), "exec_id": new_id(), **options}
+    if timeout_seconds is not None:
+        args["timeout_seconds"] = timeout_seconds
+    return args

@@ -1,0 +1,120 @@
+"""The public tasks: what they are called and which arguments their envelopes carry.
+
+Every task takes one keyword argument, ``envelope`` (see ``sandloom.broker.envelope``), whose ``args`` have the shape of
+the model here: the body of the REST call plus ``sandbox_id``. Results are those of the REST calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from pydantic import Field, ValidationError
+
+from sandloom.contracts.rest import (
+    Body,
+    ExecBody,
+    FileDeleteBody,
+    FileWriteBody,
+    Generation,
+    GenerationBody,
+    MkdirBody,
+    MoveBody,
+    Name,
+    OptionalGenerationBody,
+    ResolveBody,
+    SandboxPath,
+)
+from sandloom.errors import ValidationFailed
+
+RESOLVE: Final = "sandloom.resolve"
+CONNECT: Final = "sandloom.connect"
+EXEC: Final = "sandloom.exec"
+CANCEL: Final = "sandloom.cancel"
+RELEASE: Final = "sandloom.release"
+READ: Final = "sandloom.files.read"
+WRITE: Final = "sandloom.files.write"
+LIST: Final = "sandloom.files.list"
+STAT: Final = "sandloom.files.stat"
+MKDIR: Final = "sandloom.files.mkdir"
+DELETE: Final = "sandloom.files.delete"
+MOVE: Final = "sandloom.files.move"
+
+
+class ConnectArguments(GenerationBody):
+    sandbox_id: Name
+
+
+class ReleaseArguments(OptionalGenerationBody):
+    sandbox_id: Name
+
+
+class ExecArguments(ExecBody):
+    sandbox_id: Name
+
+
+class CancelArguments(OptionalGenerationBody):
+    sandbox_id: Name
+    exec_id: Name
+
+
+class PathArguments(Body):
+    sandbox_id: Name
+    generation: Generation
+    path: SandboxPath
+
+
+class ReadArguments(PathArguments):
+    max_bytes: Annotated[int, Field(ge=0)] | None = None
+
+
+class ListArguments(PathArguments):
+    limit: Annotated[int, Field(ge=1, le=100_000)] = 200
+    offset: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    cursor: str | None = None
+
+
+class WriteArguments(FileWriteBody):
+    sandbox_id: Name
+
+
+class MkdirArguments(MkdirBody):
+    sandbox_id: Name
+
+
+class DeleteArguments(FileDeleteBody):
+    sandbox_id: Name
+
+
+class MoveArguments(MoveBody):
+    sandbox_id: Name
+
+
+#: Every public task by its name.
+ARGUMENTS: Final[Mapping[str, type[Body]]] = {
+    RESOLVE: ResolveBody,
+    CONNECT: ConnectArguments,
+    EXEC: ExecArguments,
+    CANCEL: CancelArguments,
+    RELEASE: ReleaseArguments,
+    READ: ReadArguments,
+    WRITE: WriteArguments,
+    LIST: ListArguments,
+    STAT: PathArguments,
+    MKDIR: MkdirArguments,
+    DELETE: DeleteArguments,
+    MOVE: MoveArguments,
+}
+
+
+def checked_arguments(task: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as they travel. ``ValidationFailed`` names the fields that are wrong, never a value."""
+    try:
+        model = ARGUMENTS[task].model_validate(dict(arguments))
+    except ValidationError as error:
+        problems = [
+            {"field": ".".join(str(part) for part in item["loc"]), "message": item["msg"]}
+            for item in error.errors(include_url=False, include_context=False, include_input=False)
+        ]
+        raise ValidationFailed(errors=problems) from None
+    return model.model_dump(mode="json", exclude_unset=True)
