@@ -62,6 +62,7 @@ def adopt(top_fd: int, uid: int, gid: int) -> None:
     """Makes an existing sandbox directory usable by ``uid``: missing members, lost modes, other owners.
 
     When it is given to another uid, nothing may run in it. Interrupted, it stays closed and the next call starts over.
+    A worker that is not root can give nothing away: all belongs to its own user.
     """
     for member in MEMBERS:
         try:
@@ -73,7 +74,7 @@ def adopt(top_fd: int, uid: int, gid: int) -> None:
             raise WorkspaceFault(f"{member} of a sandbox is not a directory any more")
         if found.st_mode & stat.S_IRWXU != stat.S_IRWXU:
             os.chmod(member, stat.S_IMODE(found.st_mode) | stat.S_IRWXU, dir_fd=top_fd)
-    if not _belongs_to(top_fd, uid, gid):
+    if os.geteuid() == 0 and not _belongs_to(top_fd, uid, gid):
         os.fchmod(top_fd, _CLOSED)
         for member in MEMBERS:
             give_tree(top_fd, member, uid, gid)

@@ -96,7 +96,8 @@ class WorkspaceRoot:
     def create(self, key: Key, uid: int, gid: int) -> Provisioned:
         """Makes the sandbox's directory, or makes the one that is there belong to ``uid``. Idempotent; safe to kill.
 
-        Raises FileFault(DISK_FULL) and WorkspaceFault.
+        When the worker is not root, all belongs to its own user and ``uid`` and ``gid`` say nothing. Raises
+        FileFault(DISK_FULL) and WorkspaceFault.
         """
         tenant, name = self._names(key)
         directories = directories_below(str(self._sandboxes / tenant / name))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from sandloom.execution.files import FileLimits, SandboxFiles
 from sandloom.execution.workspace import WorkspaceRoot
+from tests.services.account import remove_tree
 from tests.unit.execution_files.people import GID, ROOTLESS, UID
 
 KEY = ("default", "box")
@@ -16,7 +19,20 @@ KEY = ("default", "box")
 
 @pytest.fixture
 def root(data_dir: Path) -> Iterator[WorkspaceRoot]:
-    opened = WorkspaceRoot.open(data_dir / "root", rootless=ROOTLESS)
+    yield from _root(data_dir)
+
+
+@pytest.fixture
+def quick_root() -> Iterator[WorkspaceRoot]:
+    """In memory where that can be had, for tests that make thousands of directories."""
+    path = Path(tempfile.mkdtemp(prefix="sandloom-test-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp"))
+    path.chmod(0o711)
+    yield from _root(path)
+    remove_tree(path)
+
+
+def _root(path: Path) -> Iterator[WorkspaceRoot]:
+    opened = WorkspaceRoot.open(path / "root", rootless=ROOTLESS)
     yield opened
     # Trees here may be deeper than a recursive removal can follow.
     for key in list(opened.keys()):

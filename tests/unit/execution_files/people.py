@@ -13,8 +13,9 @@ from pathlib import Path
 
 from sandloom.execution.file_faults import FaultKind, FileFault
 
-UID, OTHER_UID = (20001, 20002) if os.geteuid() == 0 else (os.geteuid(), os.geteuid())
-GID, OTHER_GID = (20001, 20002) if os.geteuid() == 0 else (os.getegid(), os.getegid())
+# Outside the range that sandboxes get by default: a reaper of another test must not meet these.
+UID, OTHER_UID = (61001, 61002) if os.geteuid() == 0 else (os.geteuid(), os.geteuid())
+GID, OTHER_GID = (61001, 61002) if os.geteuid() == 0 else (os.getegid(), os.getegid())
 ROOTLESS = os.geteuid() != 0
 
 

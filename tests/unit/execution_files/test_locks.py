@@ -175,7 +175,7 @@ def test_an_untrustworthy_lock_directory_is_refused(data_dir: Path) -> None:
 @pytest.mark.root
 def test_a_lock_directory_of_someone_else_is_refused(data_dir: Path) -> None:
     (data_dir / "l").mkdir(mode=0o700)
-    os.chown(data_dir / "l", 20001, 20001)
+    os.chown(data_dir / "l", 61001, 61001)
     with pytest.raises(LockUnusable, match="must be a directory of uid 0"):
         UidBlock.acquire(20000, 29999, 100, None, data_dir / "l", NOBODY)
 

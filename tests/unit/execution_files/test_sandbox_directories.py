@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandloom.execution.workspace import WorkspaceRoot
-from tests.unit.execution_files.people import GID, OTHER_GID, OTHER_UID, UID, fork, in_child
+from tests.unit.execution_files.people import GID, OTHER_GID, OTHER_UID, ROOTLESS, UID, fork, in_child
 
 KEY = ("default", "box")
 ODD_IDS = ["...", "-rf", "a:b", "ABC", "abc", ".trash", "s-s", "x" * 128, "__.__", "%2e"]
@@ -116,6 +116,20 @@ def test_a_new_user_is_given_the_whole_tree(root: WorkspaceRoot, data_dir: Path)
     assert _owner_at_depth(made.home, deep) == (OTHER_UID, OTHER_GID)
     assert not in_child(lambda: os.stat(made.workspace), UID)
     assert in_child(lambda: (inner / "file").read_text(), OTHER_UID)
+
+
+def test_a_worker_that_is_not_root_owns_everything_whatever_uid_is_asked_for(data_dir: Path) -> None:
+    def run() -> None:
+        root = WorkspaceRoot.open(data_dir / "own", rootless=True)
+        assert [root.create(KEY, 54321, 54321).kept for _ in range(2)] == [False, True]
+        assert owner(root.directories(KEY).workspace) == (os.geteuid(), os.getegid())
+        assert stat.S_IMODE(os.stat(root.directories(KEY).workspace).st_mode) == 0o700
+
+    data_dir.chmod(0o777)
+    try:
+        assert in_child(run, None if ROOTLESS else UID)
+    finally:
+        data_dir.chmod(0o711)
 
 
 @pytest.mark.root

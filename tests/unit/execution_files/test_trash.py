@@ -38,15 +38,15 @@ def make_deep(path: Path, depth: int) -> None:
     os.close(fd)
 
 
-def test_a_deep_tree_is_removed_with_few_descriptors(root: WorkspaceRoot, workspace: Path) -> None:
-    make_deep(workspace, 3000)
+def test_a_deep_tree_is_removed_with_few_descriptors(quick_root: WorkspaceRoot) -> None:
+    make_deep(Path(quick_root.create(KEY, UID, GID).directories.workspace), 3000)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 80, hard))
     try:
-        assert root.delete(KEY)
+        assert quick_root.delete(KEY)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert leftovers(root) == []
+    assert leftovers(quick_root) == []
 
 
 def test_a_wide_tree_of_every_kind_is_removed(root: WorkspaceRoot, workspace: Path) -> None:

@@ -50,7 +50,9 @@ class TestMkdir:
         fails(FaultKind.PATH_INVALID, lambda: files.mkdir("/workspace", parents=True))
         fails(FaultKind.PATH_INVALID, lambda: files.mkdir("/envs/python"))
 
-    def test_the_longest_path_works(self, files: SandboxFiles) -> None:
+    def test_the_longest_path_works(self, quick_root: WorkspaceRoot) -> None:
+        directories = quick_root.create(("default", "box"), UID, GID).directories
+        files = SandboxFiles(directories, UID, GID, quick_root.trash)
         path = "/workspace" + "/d" * 2040
         assert files.mkdir(path, parents=True)
         files.write(f"{path}/f", b"deep")

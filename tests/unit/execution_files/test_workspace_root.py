@@ -95,8 +95,8 @@ def test_a_parent_that_anyone_can_change_is_refused(data_dir: Path) -> None:
 @pytest.mark.root
 @pytest.mark.parametrize("name", ["", ".sandloom", ".trash", "sandboxes"])
 def test_a_directory_of_someone_else_is_refused(data_dir: Path, root: WorkspaceRoot, name: str) -> None:
-    os.chown(root.path / name, 20001, 20001)
-    with pytest.raises(RootUnusable, match="belongs to uid 20001"):
+    os.chown(root.path / name, 61001, 61001)
+    with pytest.raises(RootUnusable, match="belongs to uid 61001"):
         WorkspaceRoot.open(root.path)
 
 
