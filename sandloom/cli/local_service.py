@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 
+import sandloom
 from sandloom.cli.invocation import Stop
 from sandloom.settings import read_token
 
@@ -43,6 +44,8 @@ def local_service(environ: Mapping[str, str]) -> Iterator[LocalService]:
             process = subprocess.Popen(
                 _command(port, directory / "data"),
                 env=_clean(environ),
+                # Not the directory of the caller: its .env belongs to another service.
+                cwd=directory,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -119,4 +122,6 @@ def _clean(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment without settings: a demo must not touch the database or token of a real deployment."""
     kept = {name: value for name, value in environ.items() if not name.startswith("SANDBOX_")}
     isolation = ("SANDBOX_ISOLATION_LEVEL", "SANDBOX_BUBBLEWRAP_PATH", "SANDBOX_NETWORK_MODE", "SANDBOX_LOG_LEVEL")
-    return kept | {name: environ[name] for name in isolation if name in environ}
+    kept |= {name: environ[name] for name in isolation if name in environ}
+    root = str(Path(sandloom.__file__).resolve().parents[1])
+    return kept | {"PYTHONPATH": os.pathsep.join(filter(None, [root, environ.get("PYTHONPATH")]))}

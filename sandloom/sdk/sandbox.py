@@ -134,7 +134,22 @@ class Sandbox:
         return self.route
 
     def release(self) -> str:
-        """End its commands and delete its files; returns RELEASED, or RELEASING when its worker does not answer."""
+        """End its commands and delete its files; returns RELEASED, or RELEASING when its worker does not answer.
+
+        One that moved to another generation with its files is released too. StaleRoute: it was released already, and
+        somebody has made it anew.
+        """
+        try:
+            return self._release()
+        except StaleRoute:
+            answer = self._transport.call("GET", self.path, safe=True)
+            route = RouteAnswer.model_validate(answer.json())
+            if route.workspace == "new" or route.generation == self.generation:
+                raise
+            self.route = route
+            return self._release()
+
+    def _release(self) -> str:
         answer = self._transport.call("DELETE", self.path, params={"generation": self.generation}, safe=True)
         return str(answer.json()["status"])
 
@@ -191,11 +206,8 @@ class Sandbox:
     ) -> None:
         if self.keep:
             return
-        if error is None:
-            self.release()
-            return
-        # The error that ended the block is the one to see.
-        with suppress(SandloomError):
+        # What this block had is gone when its route is stale; and an error that ended the block is the one to see.
+        with suppress(StaleRoute if error is None else SandloomError):
             self.release()
 
     def __repr__(self) -> str:

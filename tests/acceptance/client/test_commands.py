@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from sandloom.sdk import Sandbox
 from tests.services.process import Process
 
 pytestmark = pytest.mark.bwrap
-Run = Callable[..., subprocess.CompletedProcess[str]]
+Run = Callable[..., subprocess.CompletedProcess[Any]]
 
 
 @pytest.fixture
