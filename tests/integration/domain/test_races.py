@@ -13,10 +13,10 @@ from sandloom.execs.admission import ExecPolicy
 from sandloom.execs.records import Exec
 from sandloom.execs.states import TERMINAL
 from sandloom.fleet.records import Registration
+from sandloom.reclaim.adoption import register
 from sandloom.sandboxes.records import Route
 from tests.integration.domain.races import together
 from tests.integration.domain.world import World, node, request
-from sandloom.reclaim.adoption import register
 
 
 def test_one_new_id_resolved_by_many_is_one_sandbox(world: World):
@@ -54,7 +54,7 @@ def test_a_burst_fills_workers_exactly_to_their_capacity(world: World, root: str
 
 
 def test_one_exec_id_admitted_at_once_is_one_command_for_all(world: World):
-    route = world.register() and world.ready()
+    route = world.started()
     for scope in (None, "tests"):
         results = together([lambda s=scope: world.execs.admit(route.key, 1, request(f"run-{s}", s))] * 12)
         assert not [r for r in results if isinstance(r, Exception)]
@@ -65,14 +65,14 @@ def test_one_exec_id_admitted_at_once_is_one_command_for_all(world: World):
 
 
 def test_one_scope_asked_for_at_once_is_given_to_one(world: World):
-    route = world.register() and world.ready()
+    route = world.started()
     results = together([lambda n=n: world.queued(route, f"run-{n}", "tests") for n in range(12)])
     assert Counter(type(r) for r in results) == {Exec: 1, ScopeBusy: 11}
     world.check()
 
 
 def test_a_lifecycle_command_and_scoped_ones_never_share_the_sandbox(world: World):
-    route = world.register() and world.ready()
+    route = world.started()
     scopes = [None if n % 3 == 0 else f"scope-{n}" for n in range(12)]
     results = together([lambda n=n: world.queued(route, f"run-{n}", scopes[n]) for n in range(12)])
     assert {type(r) for r in results} <= {Exec, ScopeBusy}
@@ -82,14 +82,14 @@ def test_a_lifecycle_command_and_scoped_ones_never_share_the_sandbox(world: Worl
 
 def test_the_parallel_limit_is_never_exceeded(db):
     world = World(db, execs=ExecPolicy(max_parallel_execs_per_sandbox=4))
-    route = world.register() and world.ready()
+    route = world.started()
     results = together([lambda n=n: world.queued(route, f"run-{n}", f"scope-{n}") for n in range(12)])
     assert Counter(type(r) for r in results) == {Exec: 4, ParallelLimit: 8}
     world.check()
 
 
 def test_one_of_many_claims_wins(world: World):
-    route = world.register() and world.ready()
+    route = world.started()
     record = world.queued(route)
     claims = together([lambda: world.claim(record)] * 12)
     assert len([c for c in claims if c is not None]) == 1
@@ -117,7 +117,7 @@ ROUNDS = 25
 
 def test_whoever_ends_a_command_it_ends_once(world: World):
     """finish, cancel, queue timeout, loss, append and refuse at the same moment, many times."""
-    route = world.register() and world.ready()
+    route = world.started()
     world.register("w2", root_id="root-w1")
     chance = random.Random(7)
     for number in range(ROUNDS):

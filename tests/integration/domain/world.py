@@ -21,7 +21,7 @@ from sandloom.reclaim.adoption import register
 from sandloom.reclaim.policy import ReclaimPolicy
 from sandloom.reclaim.service import Reclaim
 from sandloom.sandboxes.records import Route
-from sandloom.sandboxes.service import SandboxPolicy, Sandboxes
+from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.sandboxes.states import HOLDS_SLOT, SandboxStatus
 
 T = TypeVar("T")
@@ -63,6 +63,11 @@ class World:
 
     def ready(self, sandbox_id: str = "box", tenant_id: str = TENANT) -> Route:
         return self.sandboxes.mark_ready(self.resolve(sandbox_id, tenant_id=tenant_id).fence)
+
+    def started(self, sandbox_id: str = "box", **values: Any) -> Route:
+        """A worker, and a sandbox that is READY on it."""
+        self.register(**values)
+        return self.ready(sandbox_id)
 
     def queued(self, route: Route, exec_id: str = "run", scope: str | None = None) -> Exec:
         return self.execs.admit(route.key, route.generation, request(exec_id, scope))[0]
