@@ -62,7 +62,9 @@ class EmbeddedServer:
         self._thread.start()
 
     def close(self) -> None:
-        """End waits and streams, then stop; requests in progress have a few seconds."""
+        """End waits and streams, then stop; requests in progress have a few seconds. May be called twice."""
+        if not self._thread.is_alive():
+            return
         self._app.extensions["sandloom"].stop_waiting()
         self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=5)
         # On the loop's own thread, which may be about to use any of these descriptors.

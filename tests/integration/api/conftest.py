@@ -1,47 +1,68 @@
-"""Running APIs, each with a worker that the test plays."""
+"""Running APIs, each with a worker that the test plays. A server is shared; each test is a tenant of its own."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tests.integration.api.servers import Api, embedded, gunicorn
+from tests.services.postgres import PostgresServer, migrate
+from tests.services.redis import RedisServer
 
-KINDS = [
-    "embedded-sqlite",
-    pytest.param("gunicorn-postgresql", marks=pytest.mark.server),
-    pytest.param("gunicorn-sqlite", marks=pytest.mark.server),
+_tenants = itertools.count(1)
+SQLITE = ["embedded-sqlite", pytest.param("gunicorn-sqlite", marks=pytest.mark.server)]
+EACH = [
+    *SQLITE,
     pytest.param("embedded-postgresql", marks=pytest.mark.server),
+    pytest.param("gunicorn-postgresql", marks=pytest.mark.server),
 ]
 
 
-def _serve(kind: str, request: pytest.FixtureRequest, directory: Path, **more: str) -> Iterator[Api]:
+def _served(kind: str, request: pytest.FixtureRequest, directory: Path, **more: str) -> AbstractContextManager[Api]:
     server, database = kind.split("-")
-    url: str = request.getfixturevalue("sqlite_url" if database == "sqlite" else "postgres_url")
-    if server == "embedded":
-        with embedded(url, directory, **more) as api:
-            yield api
+    if database == "sqlite":
+        url = f"sqlite:///{directory / 'sandloom.db'}"
+        migrate(url)
     else:
-        with gunicorn(url, request.getfixturevalue("redis_url"), directory, **more) as api:
-            yield api
+        postgres: PostgresServer = request.getfixturevalue("postgres")
+        url = postgres.new_database()
+    if server == "embedded":
+        return embedded(url, directory, **more)
+    redis: RedisServer = request.getfixturevalue("redis_server")
+    return gunicorn(url, redis.new_url(), directory, **more)
 
 
-@pytest.fixture(params=KINDS)
-def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
+@pytest.fixture(scope="session", params=EACH)
+def _each(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with _served(request.param, request, tmp_path_factory.mktemp(request.param)) as api:
+        yield api
+
+
+@pytest.fixture(scope="session", params=SQLITE)
+def _sqlite(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with _served(request.param, request, tmp_path_factory.mktemp(request.param)) as api:
+        yield api
+
+
+@pytest.fixture
+def api(_each: Api) -> Api:
     """Both servers over both databases."""
-    yield from _serve(request.param, request, tmp_path)
+    return _each.for_tenant(f"tenant-{next(_tenants)}")
 
 
-@pytest.fixture(params=["embedded-sqlite", pytest.param("gunicorn-sqlite", marks=pytest.mark.server)])
-def small_api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
-    """Both servers with few places, so that they can all be taken."""
-    few = {"SANDBOX_API_THREADS": "2", "SANDBOX_MAX_STREAMS": "4", "SANDBOX_MAX_WAITS": "3"}
-    yield from _serve(request.param, request, tmp_path, **few)
-
-
-@pytest.fixture(params=["embedded-sqlite", pytest.param("gunicorn-sqlite", marks=pytest.mark.server)])
-def any_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
+@pytest.fixture
+def any_server(_sqlite: Api) -> Api:
     """Both servers, for what the database has no part in."""
-    yield from _serve(request.param, request, tmp_path)
+    return _sqlite.for_tenant(f"tenant-{next(_tenants)}")
+
+
+@pytest.fixture(params=SQLITE)
+def small_api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
+    """Both servers with few places, so that they can all be taken; of this test alone."""
+    few = {"SANDBOX_API_THREADS": "2", "SANDBOX_MAX_STREAMS": "4", "SANDBOX_MAX_WAITS": "3"}
+    with _served(request.param, request, tmp_path, **few) as api:
+        yield api

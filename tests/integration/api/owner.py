@@ -22,12 +22,13 @@ Events = Sequence[tuple[str, bytes]]
 
 
 class Owner:
-    """A registered worker whose commands end as the test says."""
+    """A registered worker whose commands end as the test says; ``tenant_id`` is the one that it is asked about."""
 
     def __init__(self, db: Database, bus: Bus, profile_hash: str, worker_id: str = "worker-a") -> None:
         self._db = db
         self._bus = bus
         self.worker_id = worker_id
+        self.tenant_id = "default"
         self.sandboxes = Sandboxes(db, SandboxPolicy(profile_hash))
         self.execs = Execs(db, ExecPolicy())
         node = NodeInfo(
@@ -49,14 +50,17 @@ class Owner:
         )
         self.epoch = register(db, node).epoch
 
-    def make_ready(self, sandbox_id: str, generation: int, tenant_id: str = "default") -> None:
-        self.sandboxes.mark_ready(Fence(SandboxKey(tenant_id, sandbox_id), generation, self.worker_id, self.epoch))
+    def make_ready(self, sandbox_id: str, generation: int) -> None:
+        key = SandboxKey(self.tenant_id, sandbox_id)
+        self.sandboxes.mark_ready(Fence(key, generation, self.worker_id, self.epoch))
 
-    def claim(self, sandbox_id: str, exec_id: str, generation: int) -> Exec:
-        key = ExecKey("default", sandbox_id, exec_id)
+    def claim(self, sandbox_id: str, exec_id: str, generation: int, *, silently: bool = False) -> Exec:
+        """QUEUED to RUNNING; ``silently``: as if the head had been lost."""
+        key = ExecKey(self.tenant_id, sandbox_id, exec_id)
         claimed = self.execs.claim(key, generation, self.worker_id, self.epoch)
         assert claimed is not None
-        self._bus.publish_head(key, claimed.last_seq, False)
+        if not silently:
+            self._bus.publish_head(key, claimed.last_seq, False)
         return claimed
 
     def write(self, record: Exec, *events: tuple[str, bytes], after: int | None = None) -> int:
@@ -71,15 +75,21 @@ class Owner:
         assert self.execs.finish(record.key, self.worker_id, self.epoch, seq, events, outcome)
         self._bus.publish_head(record.key, seq + len(events) + 1, True)
 
-    def run_next(self, sandbox_id: str, generation: int, events: Events, outcome: Outcome = SUCCEEDED) -> threading.Thread:
-        """In the background: the next command that is admitted runs and ends with these events."""
+    def run_next(
+        self, sandbox_id: str, generation: int, events: Events, outcome: Outcome = SUCCEEDED
+    ) -> threading.Thread:
+        """In the background: the next command that is admitted to the sandbox runs and ends with these events."""
+        sandbox = SandboxKey(self.tenant_id, sandbox_id)
 
         def work() -> None:
             waiting = threading.Event()
-            while not (found := self.execs.open_for(self.worker_id, self.epoch)):
+            while not (found := self._open(sandbox)):
                 waiting.wait(0.01)
-            self.finish(self.claim(sandbox_id, found[0].key.exec_id, generation), events, outcome)
+            self.finish(self.claim(sandbox_id, found[0].exec_id, generation), events, outcome)
 
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
         return thread
+
+    def _open(self, sandbox: SandboxKey) -> list[ExecKey]:
+        return [entry.key for entry in self.execs.open_for(self.worker_id, self.epoch) if entry.key.sandbox == sandbox]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +37,24 @@ class Api:
     db: Database
     bus: Bus
     owner: Owner
+    stop: Callable[[], object]
     process: Process | None = None
+    tenant_id: str = "default"
 
     @property
     def host_port(self) -> tuple[str, int]:
         parsed = httpx.URL(self.url)
         return parsed.host, int(parsed.port or 0)
 
+    def for_tenant(self, tenant_id: str) -> Api:
+        """The same deployment, seen by a tenant of its own."""
+        self.owner.tenant_id = tenant_id
+        return replace(self, tenant_id=tenant_id)
+
     def client(self, token: str | None = TOKEN, **options: Any) -> httpx.Client:
-        headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        headers = {"X-Sandbox-Tenant": self.tenant_id}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
         options.setdefault("timeout", 30)
         return httpx.Client(base_url=self.url, headers=headers | options.pop("headers", {}), trust_env=False, **options)
 
@@ -84,7 +94,7 @@ def embedded(database_url: str, directory: Path, **more: str) -> Iterator[Api]:
     server.start()
     try:
         owner = Owner(db, bus, settings.profile_hash)
-        yield Api(f"http://127.0.0.1:{settings.port}", settings, db, bus, owner)
+        yield Api(f"http://127.0.0.1:{settings.port}", settings, db, bus, owner, server.close)
     finally:
         server.close()
         services.close()
@@ -105,7 +115,8 @@ def gunicorn(database_url: str, redis_url: str, directory: Path, **more: str) ->
         db = open_database(database_url)
         bus = open_bus(settings.bus_url, settings.broker_namespace)
         try:
-            yield Api(url, settings, db, bus, Owner(db, bus, settings.profile_hash), process)
+            owner = Owner(db, bus, settings.profile_hash)
+            yield Api(url, settings, db, bus, owner, lambda: process.send_signal(signal.SIGTERM), process)
         finally:
             bus.close()
             db.dispose()
