@@ -122,9 +122,10 @@ def _never_launched(facts: Mapping[str, Any]) -> _Partial:
     return _Partial(Reason.NOT_STARTED, error=fault, detail=str(facts["launch_error"]))
 
 
+# The kernel counts limits by ticks and usage exactly: they differ by some per cent.
 def _ran(exit_code: int, cpu_seconds: int, usage: Usage) -> _Partial:
     number = _signal_of(exit_code)
-    if number == _SIGXCPU or (number == _SIGKILL and usage.cpu_ms >= 1000 * cpu_seconds):
+    if number == _SIGXCPU or (number == _SIGKILL and usage.cpu_ms >= 900 * cpu_seconds):
         return _Partial(Reason.CPU_LIMIT, exit_code, number, detail=f"used {usage.cpu_ms} ms of {cpu_seconds} s CPU")
     if number == _SIGXFSZ:
         return _Partial(Reason.FILE_SIZE, exit_code, number, detail="a file grew beyond the size limit")
@@ -150,8 +151,6 @@ def _bwrap_gave_up(argv0: str, cwd: str, stderr_head: bytes) -> _Partial:
     after_chdir = _after(message, f"bwrap: Can't chdir to {cwd}: ")
     if after_chdir is not None:
         return _Partial(Reason.NOT_STARTED, error=LaunchFault.CWD_UNAVAILABLE, detail=f"{cwd}: {after_chdir}")
-    if message.endswith(os.strerror(errno.EAGAIN)):
-        return _Partial(Reason.NOT_STARTED, error=LaunchFault.PROCESS_LIMIT, detail=message)
     return _isolation_failed(stderr_head)
 
 
@@ -160,5 +159,8 @@ def _after(message: str, prefix: str) -> str | None:
 
 
 def _isolation_failed(stderr_head: bytes) -> _Partial:
+    """Everything on stderr is bwrap's here."""
     detail = stderr_head[:_DETAIL_BYTES].decode("utf-8", "replace").strip() or "bwrap ended without a word"
-    return _Partial(Reason.NOT_STARTED, error=LaunchFault.ISOLATION_FAILED, detail=detail)
+    full = detail.endswith(os.strerror(errno.EAGAIN))
+    fault = LaunchFault.PROCESS_LIMIT if full else LaunchFault.ISOLATION_FAILED
+    return _Partial(Reason.NOT_STARTED, error=fault, detail=detail)

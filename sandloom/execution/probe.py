@@ -96,8 +96,8 @@ def probe(request: ProbeRequest, spawner: Spawner) -> ProbeReport:
         base = _base_plan(request, binary, uid_separation)
     except (IsolationUnavailable, OSError) as error:
         return ProbeReport(None, blocked=str(error))
-    with _scratch(request, uid_separation) as directories:
-        runs = _Runs(request, base, directories, Runner(spawner))
+    with scratch_sandbox(request, base) as template:
+        runs = _Runs(template, Runner(spawner))
         supported = tuple(level for level, shape in isolation.LEVELS.items() if runs.works(shape))
         try:
             choice = isolation.choose(
@@ -129,12 +129,14 @@ def _report(
 class _Runs:
     """Runs shapes, each once."""
 
-    request: ProbeRequest
-    base: Plan
-    directories: Directories
+    template: Spec
     runner: Runner
     failures: list[ProbeFailure] = field(default_factory=list)
     _results: dict[isolation.Shape, bool] = field(default_factory=dict)
+
+    @property
+    def base(self) -> Plan:
+        return self.template.plan
 
     def plan(self, shape: isolation.Shape) -> Plan:
         return replace(
@@ -164,15 +166,7 @@ class _Runs:
         if not plan.uid_separation and not shape.pid_namespace:
             return "without root there is no private uid, and basic has no other border between processes"
         output: list[bytes] = []
-        spec = Spec(
-            name="probe",
-            plan=plan,
-            uid=self.request.uid if plan.uid_separation else os.getuid(),
-            gid=self.request.gid if plan.uid_separation else os.getgid(),
-            home_dirs=self.directories,
-            argv=("/bin/sh", "-c", _SCRIPT),
-            timeout_seconds=_TIMEOUT_SECONDS,
-        )
+        spec = replace(self.template, plan=plan, argv=("/bin/sh", "-c", _SCRIPT))
         verdict = self.runner.start(spec, lambda _, chunk: output.append(chunk)).wait()
         if verdict.reason is Reason.EXIT and verdict.exit_code == 0:
             return None
@@ -213,17 +207,20 @@ def system_mounts(paths: Collection[str]) -> tuple[SystemMount, ...]:
 
 
 @contextlib.contextmanager
-def _scratch(request: ProbeRequest, uid_separation: bool) -> Iterator[Directories]:
-    """A throw-away sandbox."""
+def scratch_sandbox(request: ProbeRequest, plan: Plan) -> Iterator[Spec]:
+    """A throw-away sandbox, as a spec to change: its argv is ``true``."""
     base = Path(tempfile.mkdtemp(prefix="probe-", dir=request.state_dir))
+    uid = request.uid if plan.uid_separation else os.getuid()
+    gid = request.gid if plan.uid_separation else os.getgid()
     try:
         base.chmod(0o711)
         paths = [base / name for name in ("workspace", "home", "envs", "cache")]
         for path in paths:
             path.mkdir(mode=0o700)
-            if uid_separation:
-                os.chown(path, request.uid, request.gid)
-        yield Directories(*map(str, paths))
+            if plan.uid_separation:
+                os.chown(path, uid, gid)
+        directories = Directories(*map(str, paths))
+        yield Spec("probe", plan, uid, gid, directories, ("true",), timeout_seconds=_TIMEOUT_SECONDS)
     finally:
         shutil.rmtree(base, ignore_errors=True)
 

@@ -131,11 +131,13 @@ class Handle:
         self._incarnation = incarnation
         self._lock = threading.Lock()
         self._verdict: Verdict | None = None
+        self._cancelled = False
 
     def cancel(self) -> None:
         """TERM, grace, KILL to everything the command started. Idempotent; after the end it does nothing."""
         with self._lock, contextlib.suppress(OSError):
-            if self._verdict is None:
+            if not self._cancelled:
+                self._cancelled = True
                 self._control.send(wire.CANCEL)
 
     def wait(self) -> Verdict:
@@ -144,15 +146,18 @@ class Handle:
         What ``sink`` raises cancels the command and is raised here after its end.
         """
         if self._verdict is None:
-            verdict = self._finish(self._pump())
-            with self._lock:
-                self._verdict = verdict
-                self._control.close()
-            for stream in self._streams:
-                stream.close()
+            self._verdict = self._finish(self._pump())
+            self.close()
         if self._guard.error is not None:
             raise self._guard.error
         return self._verdict
+
+    def close(self) -> None:
+        """Give the command up without waiting: it is ended like a cancelled one, its output is not read. Idempotent."""
+        with self._lock:
+            self._control.close()
+        for stream in self._streams:
+            stream.close()
 
     def _pump(self) -> bytes:
         """Output to the sink until the spawner answers; returns its datagram, empty when it died."""
@@ -169,13 +174,17 @@ class Handle:
                 elif not by_fd[fd].read():
                     poll.unregister(fd)
             if answered:
-                try:
-                    return self._control.recv(_MAX_FACTS_BYTES)
-                except ConnectionError:
-                    return b""
+                return self._receive()
             for stream in self._streams:
                 if stream.release_in_seconds == 0:
                     stream.release()
+
+    def _receive(self) -> bytes:
+        # The first call may report that the spawner closed before it read a cancel; its answer is still queued then.
+        for _ in range(2):
+            with contextlib.suppress(ConnectionError):
+                return self._control.recv(_MAX_FACTS_BYTES)
+        return b""
 
     def _timeout_ms(self) -> float | None:
         waits = [seconds for stream in self._streams if (seconds := stream.release_in_seconds) is not None]

@@ -98,15 +98,18 @@ class Server:
         job.close()
 
     def _read_control(self, job: Job) -> None:
-        try:
-            job.control.recv(16)
-        except BlockingIOError:
-            return
-        except ConnectionError:
-            pass
-        # A message asks for the end, and so does the end of the socket: nobody is left to tell.
-        self._unwatch(job)
-        job.end("cancelled")
+        """A message asks for the end, and so does the end of the socket: nobody is left to tell."""
+        while True:
+            try:
+                message = job.control.recv(16)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                message = b""
+            job.end("cancelled")
+            if not message:
+                self._unwatch(job)
+                return
 
     # Endings
 

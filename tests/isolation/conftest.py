@@ -1,0 +1,80 @@
+"""A real spawner, a probed plan, and sandboxes at every level."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sandloom.execution.probe import ProbeReport, ProbeRequest, probe
+from sandloom.execution.process import Spawner
+from sandloom.execution.reap import kill_bwraps_of, kill_uid_range
+from sandloom.execution.runner import Runner
+from sandloom.execution.spec import Level, Network
+from tests.isolation.kit import Sandbox, plan_for, probe_uid, uid_block
+from tests.services.account import passable_directory, remove_tree
+from tests.services.need import missing
+
+
+@pytest.fixture(scope="session")
+def state_dir() -> Iterator[Path]:
+    path = passable_directory("sandloom-isolation")
+    yield path
+    remove_tree(path)
+
+
+@pytest.fixture(scope="session")
+def spawner() -> Iterator[Spawner]:
+    spawner = Spawner()
+    yield spawner
+    spawner.close()
+
+
+@pytest.fixture(scope="session")
+def report(state_dir: Path, spawner: Spawner) -> ProbeReport:
+    """What this machine gives; shared, because probing runs commands."""
+    return probe(ProbeRequest(state_dir, probe_uid(), probe_uid(), network=Network.ISOLATED), spawner)
+
+
+@pytest.fixture(params=list(Level), ids=lambda level: level.value)
+def level(request: pytest.FixtureRequest, report: ProbeReport) -> Level:
+    wanted: Level = request.param
+    if wanted not in report.supported_levels:
+        if wanted is Level.BASIC and os.geteuid() != 0:
+            pytest.skip("basic needs root")
+        missing(f"isolation level {wanted.value}: {report.probe_failures}")
+    return wanted
+
+
+@pytest.fixture
+def make_sandbox(level: Level, report: ProbeReport, state_dir: Path, spawner: Spawner) -> Callable[[], Sandbox]:
+    def make() -> Sandbox:
+        assert report.plan is not None
+        return Sandbox(state_dir, plan_for(level, report.plan), Runner(spawner))
+
+    return make
+
+
+@pytest.fixture
+def sandbox(make_sandbox: Callable[[], Sandbox]) -> Iterator[Sandbox]:
+    made = make_sandbox()
+    yield made
+    if made.template.plan.uid_separation:
+        kill_uid_range(made.uid, made.uid)
+
+
+@pytest.fixture
+def own_spawner(state_dir: Path) -> Iterator[Spawner]:
+    """A spawner that the test may kill."""
+
+    def clean_up() -> None:
+        if os.geteuid() == 0:
+            kill_uid_range(uid_block().start, uid_block().end)
+        else:
+            kill_bwraps_of(str(state_dir))
+
+    spawner = Spawner(clean_up=clean_up)
+    yield spawner
+    spawner.close()
