@@ -114,6 +114,8 @@ def unsupported(settings: Settings) -> list[str]:
         for name, value in only.items()
         if getattr(s, name) != value
     ]
+    if s.origins.get("bubblewrap_min_version", "default") != "default":
+        problems.append("SANDBOX_BUBBLEWRAP_MIN_VERSION is not checked by this release, which asks for options instead")
     if s.telemetry_sink:
         problems.append("SANDBOX_TELEMETRY_SINK is not available in this release")
     return problems

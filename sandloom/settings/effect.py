@@ -1,0 +1,26 @@
+"""Settings of parts that do not exist yet: known, checked, and without effect; whoever sets one is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+NO_EFFECT_YET = frozenset(
+    {
+        "http_proxies", "no_proxy", "python_index_url", "npm_registry", "go_proxy", "go_sumdb", "cargo_registry_url",
+        "maven_repository_url", "java_home", "rust_launcher_dir", "template_root", "template_cache_max_bytes",
+        "template_max_extract_bytes", "template_max_archive_bytes", "template_snapshot_max_entries",
+        "template_snapshot_max_depth", "template_snapshot_timeout_seconds", "object_store_backend",
+        "blobstore_endpoint", "blobstore_bucket", "blobstore_base_prefix", "blobstore_region", "blobstore_access_key",
+        "blobstore_secret_key", "suspend_snapshot", "disk_high_watermark_percent", "min_free_bytes",
+        "min_free_inodes", "mcp_allowed_hosts",
+    }
+)  # fmt: skip
+
+#: Existing deployments set these; the database does what the registry once did.
+COMPATIBILITY_ONLY = frozenset({"registry_backend", "registry_namespace", "redis_url"})
+
+
+def without_effect(origins: Mapping[str, str]) -> tuple[str, ...]:
+    """A line for each setting that was given and does nothing."""
+    given = sorted(name for name, origin in origins.items() if origin in ("environment", ".env", "option"))
+    return tuple(f"SANDBOX_{name.upper()} has no effect in this release" for name in given if name in NO_EFFECT_YET)

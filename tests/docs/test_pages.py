@@ -1,0 +1,109 @@
+"""What the pages name exists: commands, make targets, routes, settings, files, methods."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from sandloom import errors
+from sandloom.cli.app import cli
+from sandloom.execution import isolation
+from sandloom.sdk import Client, Files, Process, Result, Sandbox
+from sandloom.settings import CLIENT_NAMES, VARIABLES
+from tests.architecture.tree import ROOT
+
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+TEXT = "\n".join(page.read_text("utf-8") for page in PAGES)
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text("utf-8")):
+        name, _, anchor = target.partition("#")
+        if "://" in name:
+            continue
+        file = page.parent / name if name else page
+        assert file.exists(), target
+        headings = re.findall(r"^#+ (.+)$", file.read_text("utf-8"), re.MULTILINE)
+        known = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert not anchor or anchor in known, target
+
+
+@each_page
+def test_settings_that_are_named_exist(page: Path) -> None:
+    named = set(re.findall(r"\bSANDBOX_[A-Z_]+[A-Z]\b", page.read_text("utf-8")))
+    codes = set(errors.REGISTRY)
+    families = {name for name in named if any(known.startswith(f"{name}_") for known in VARIABLES)}
+    assert named - set(VARIABLES) - CLIENT_NAMES - codes - families - {"SANDBOX_TEST"} == set()
+
+
+def test_make_targets_that_are_named_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z]+)", TEXT, re.MULTILINE))
+    assert named >= {"demo", "test", "fleet", "lint"}
+    assert named <= targets
+
+
+def test_commands_that_are_named_exist() -> None:
+    assert isinstance(cli, click.Group)
+    named = set(re.findall(r"(?:^|`|bin/)sandloom ([a-z]+)", TEXT, re.MULTILINE))
+    assert named >= {"up", "doctor", "run"}
+    assert named <= set(cli.commands)
+
+
+def _method(options: str) -> str:
+    """What curl sends for these options."""
+    if "-X DELETE" in options:
+        return "DELETE"
+    if "-T" in options:
+        return "PUT"
+    return "POST" if "--json" in options else "GET"
+
+
+def test_routes_that_are_called_exist() -> None:
+    from api.blueprints import GROUPS
+
+    operations = [operation for group in GROUPS for operation in group.operations]
+    served = {(operation.method, re.sub("<[^>]+>", "<>", operation.rule)) for operation in operations}
+    readme = (ROOT / "README.md").read_text("utf-8")
+    script = next(block for block in re.findall(r"```bash\n(.*?)```", readme, re.DOTALL) if "api()" in block)
+    calls = re.findall(r"api ([^\n]*?(?:\n {8}[^\n]*?)?)\$S(/[^\s\"?]*)", script)
+    assert len(calls) == len(re.findall(r"\bapi [^(]", script)) == 10
+    for options, path in calls:
+        rule = re.sub(r"/(readme|hello|count)(?=/|$)", "/<>", f"/sandboxes{path}")
+        assert (_method(options), rule) in served
+    for path in ("/docs", "/redoc", "/openapi.json"):
+        assert f"`{path}`" in readme
+        assert ("GET", path) in served
+
+
+def test_calls_of_the_python_page_exist() -> None:
+    page = (ROOT / "docs" / "python.md").read_text("utf-8")
+    owners = {"box.files": Files, "box": Sandbox, "p": Process, "result": Result, "Client": Client, "c": Client}
+    named = re.findall(r"\b(box\.files|box|p|result|Client|c)\.([a-z_]+)", page)
+    assert len(named) > 20
+    for owner, name in named:
+        if (owner, name) == ("box", "files"):
+            continue
+        kind = owners[owner]
+        assert hasattr(kind, name) or name in getattr(kind, "model_fields", {}), f"{owner}.{name}"
+
+
+def test_the_isolation_page_says_what_the_levels_are() -> None:
+    page = (ROOT / "docs" / "isolation.md").read_text("utf-8")
+    rows = {
+        cells[0].strip(): [cell.strip().startswith("yes") for cell in cells[1:4]]
+        for line in re.findall(r"^\| (.+) \|$", page, re.MULTILINE)
+        if len(cells := line.split("|")) == 4
+    }
+    shapes = list(isolation.LEVELS.values())
+    assert rows["PID namespace, with a `/proc` of its own"] == [shape.pid_namespace for shape in shapes]
+    assert rows["cgroup namespace"] == [shape.cgroup_namespace for shape in shapes]
+
+
+def test_nothing_is_promised_with_a_number_that_nobody_measured() -> None:
+    assert re.findall(r"\b\d+(?:\.\d+)? ?(?:ms|milliseconds|times faster|per second)\b", TEXT) == []

@@ -1,0 +1,44 @@
+"""Every setting does something, or says that it does not."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sandloom.settings import Settings
+from sandloom.settings.effect import COMPATIBILITY_ONLY, NO_EFFECT_YET
+from tests.architecture.tree import own_files, shown
+
+#: Read by other settings, by ``unsupported``, or through a property.
+INDIRECT = {
+    "budget_cpu_percent", "budget_disk_bytes", "budget_inodes", "budget_memory_bytes", "budget_pids",
+    "bubblewrap_min_version", "credential_broker", "egress_allowed_hosts", "egress_allowed_literals",
+    "egress_denied_addresses", "execution_backend", "idle_action", "local_root", "residency", "shared_root",
+    "strict_settings", "telemetry_sink",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def used() -> set[str]:
+    """Names that code outside the settings reads from a ``settings`` object."""
+    code = [path for path in own_files(".py") if re.match(r"(api|workers|sandloom)/(?!settings/)", shown(path))]
+    text = "\n".join(path.read_text("utf-8") for path in code)
+    return set(re.findall(r"settings\.([a-z_]+)\b", text)) & set(Settings.model_fields)
+
+
+def test_every_setting_is_used_or_known_to_do_nothing(used: set[str]) -> None:
+    assert set(Settings.model_fields) - used - NO_EFFECT_YET - COMPATIBILITY_ONLY - INDIRECT == set()
+
+
+def test_what_is_used_is_not_called_without_effect(used: set[str]) -> None:
+    assert used & (NO_EFFECT_YET | COMPATIBILITY_ONLY) == set()
+
+
+def test_whoever_sets_one_without_effect_is_told() -> None:
+    settings = Settings.load({"SANDBOX_TEMPLATE_ROOT": "/t", "BLOBSTORE_BUCKET": "b", "SANDBOX_PORT": "1"})
+    assert settings.warnings == (
+        "SANDBOX_BLOBSTORE_BUCKET has no effect in this release",
+        "SANDBOX_TEMPLATE_ROOT has no effect in this release",
+    )
+    assert settings.embedded().warnings == settings.warnings
