@@ -74,7 +74,7 @@ def test_routes_that_are_called_exist() -> None:
     calls = re.findall(r"api ([^\n]*?(?:\n {8}[^\n]*?)?)\$S(/[^\s\"?]*)", script)
     assert len(calls) == len(re.findall(r"\bapi [^(]", script)) == 10
     for options, path in calls:
-        rule = re.sub(r"/(readme|hello|count)(?=/|$)", "/<>", f"/sandboxes{path}")
+        rule = re.sub(r"/(readme|hello|count)(?=/|$)", "/<>", f"/api/v1/sandboxes{path}")
         assert (_method(options), rule) in served
     for path in ("/docs", "/redoc", "/openapi.json"):
         assert f"`{path}`" in readme
