@@ -1,11 +1,12 @@
 """A fleet on this machine: PostgreSQL and Redis of its own, then every process of the Procfile.
 
 Data, passwords and the operator's token are kept below ``var/fleet`` and used again by the next start. Ctrl-C or
-SIGTERM ends all of it.
+SIGTERM ends all of it, running commands last.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
@@ -19,20 +20,32 @@ from tests.services.redis import RedisServer
 
 DATABASE = "sandloom"
 CONCURRENCY = "api=2,worker=2,beat=1,flower=1"
-FIRST_PORT = 8080
+#: honcho, with patience: workers let their commands finish before they go.
+HONCHO = "import honcho.manager as m; m.KILL_WAIT = 60; from honcho.command import main; main()"
 
 
 def main() -> int:
-    directory = fleet_directory()
+    options = parse()
+    directory: Path = options.directory
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     postgres, redis = PostgresServer(directory / "postgres"), RedisServer(directory / "redis")
     try:
         postgres.start()
         redis.start()
-        return run_processes(directory, fleet_environment(directory, postgres, redis))
+        environment = fleet_environment(directory, postgres, redis)
+        environment["FLOWER_PORT"] = str(options.flower_port)
+        return run_processes(directory, environment, options.port)
     finally:
         redis.stop()
         postgres.stop()
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make fleet", description="A fleet on this machine.")
+    parser.add_argument("--port", type=int, default=8080, help="of the first API replica; the second has the next")
+    parser.add_argument("--flower-port", type=int, default=5555)
+    parser.add_argument("--directory", type=Path, default=fleet_directory())
+    return parser.parse_args()
 
 
 def fleet_directory() -> Path:
@@ -68,14 +81,14 @@ def kept_secret(path: Path) -> str:
     return path.read_text().strip()
 
 
-def run_processes(directory: Path, environment: dict[str, str]) -> int:
+def run_processes(directory: Path, environment: dict[str, str], port: int) -> int:
     """Runs the Procfile until it ends; a signal for this process ends it in order."""
     subprocess.run(["sandloom", "db", "upgrade"], env=environment, cwd=ROOT, check=True)
-    urls = " and ".join(f"http://127.0.0.1:{FIRST_PORT + number}" for number in range(2))
-    print(f"API on {urls}; token in {directory / 'token'}; Flower on http://127.0.0.1:5555", flush=True)
-    argv = ["honcho", "start", "--no-colour", "-e", os.devnull, "-p", str(FIRST_PORT), "-c", CONCURRENCY]
-    processes = subprocess.Popen(argv, env=environment, cwd=ROOT)
-    # honcho ends its processes itself; a Ctrl-C at the terminal reaches it directly.
+    print(f"API on http://127.0.0.1:{port} and :{port + 1}, Flower on http://127.0.0.1:{environment['FLOWER_PORT']}")
+    print(f"the operator's token is in {directory / 'token'}", flush=True)
+    options = ["--no-colour", "-e", os.devnull, "-p", str(port), "-c", CONCURRENCY]
+    processes = subprocess.Popen([sys.executable, "-c", HONCHO, "start", *options], env=environment, cwd=ROOT)
+    # A Ctrl-C at the terminal reaches honcho directly.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: processes.send_signal(signal.SIGTERM))
     code = processes.wait()
