@@ -86,7 +86,7 @@ def _claim(settings: Settings, stack: ExitStack) -> tuple[WorkspaceRoot, tuple[i
         return root, (settings.uid_start, settings.uid_end), [lock.fileno()]
     size = min(settings.uid_end - settings.uid_start + 1, max(MIN_BLOCK, 4 * settings.worker_capacity))
     # Only sandboxes that are still on the disk tie the root to the uids that it had.
-    preferred = root.uid_block_start if any(True for _ in root.keys()) else None
+    preferred = root.uid_block_start if next(root.keys(), None) is not None else None
     block = stack.enter_context(
         UidBlock.acquire(settings.uid_start, settings.uid_end, size, preferred, HOST_LOCK_DIRECTORY)
     )

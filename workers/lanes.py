@@ -17,6 +17,9 @@ from sandloom.telemetry import get_logger
 
 Job = Callable[[], None]
 
+#: Doorbells name sandboxes that need not exist, so there is an end to one for each.
+HARD_BOUND_FACTOR = 4
+
 #: A thread without work ends after this long.
 IDLE_SECONDS = 30.0
 
@@ -50,8 +53,9 @@ class _Item:
 class CommandLane:
     """A thread for each running command, up to ``slots``; sandboxes take turns; an exec is here at most once.
 
-    Of what waits, ``bound`` items are kept in memory. ``on_room`` is called, outside the lock, when an item ends after
-    one had to be refused: the rows say what is to be done next.
+    Of what waits, about ``bound`` items are kept in memory: beyond that a sandbox gets no second one, so that a greedy
+    one cannot keep others out. ``on_room`` is called, outside the lock, once there is room again for what was refused:
+    the rows say what that was.
     """
 
     def __init__(self, slots: int, bound: int, on_room: Callable[[], None]) -> None:
@@ -77,12 +81,6 @@ class CommandLane:
         with self._changed:
             return self._waiting
 
-    @property
-    def room(self) -> int:
-        """How many more items may wait here."""
-        with self._changed:
-            return max(0, self._bound - self._waiting)
-
     def submit(self, key: ExecKey, job: Job, *, must_run: bool = False) -> Placed:
         """Run ``job`` when the sandbox's turn comes and a slot is free.
 
@@ -97,11 +95,16 @@ class CommandLane:
                     return Placed.DUPLICATE
                 item.jobs.append(job)
                 return Placed.ACCEPTED
-            if self._waiting >= self._bound and not must_run:
+            if not must_run and self._is_full_for(key.sandbox):
                 self._refused = True
                 return Placed.FULL
             self._append(_Item(key, deque([job])))
             return Placed.ACCEPTED
+
+    def _is_full_for(self, sandbox: SandboxKey) -> bool:
+        if self._waiting < self._bound:
+            return False
+        return sandbox in self._turns or self._waiting >= HARD_BOUND_FACTOR * self._bound
 
     def _append(self, item: _Item) -> None:
         self._items[item.key] = item
@@ -149,7 +152,9 @@ class CommandLane:
             with self._changed:
                 if not item.jobs:
                     del self._items[item.key]
-                    room, self._refused = self._refused, False
+                    room = self._refused and self._waiting <= self._bound // 2
+                    if room:
+                        self._refused = False
                     break
                 job = item.jobs.popleft()
             run_safely(job)

@@ -51,8 +51,8 @@ log = get_logger("sandloom.workers.node")
 DRAIN_SECONDS = 25.0
 #: And then waits this long beyond the grace between TERM and KILL.
 END_SECONDS = 10.0
-#: Doorbells that wait in memory for each slot; beyond that the rows wait in the database.
-WAITING_PER_SLOT = 4
+#: Commands that wait in memory; beyond that the rows wait in the database alone.
+WAITING_IN_MEMORY = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +79,15 @@ class Node:
     def start(self) -> None:
         """In this order: ground, byte channel bound, registration, lease, then everything that takes work."""
         self._ground = prepare(self._settings)
+        self._channel = Channel(self._settings.data_host, self._settings.data_port)
         try:
-            self._channel = Channel(self._settings.data_host, self._settings.data_port)
             endpoint = self._channel.bind()
             self._birth = _register(self._settings, self._services, self._ground, endpoint)
+            self._build()
         except BaseException:
+            self._channel.close()
             self._ground.close()
             raise
-        self._build()
         self._lease.start()
         self._channel.serve(self._context)
         self._sweeper.start()
@@ -127,7 +128,7 @@ class Node:
         app = create_celery(settings, worker_queues(identity.worker_id))
         direct = DirectExecs(self._context)
         slots = settings.worker_exec_slots
-        self._lane = CommandLane(slots, WAITING_PER_SLOT * slots, lambda: self._sweeper.wake())
+        self._lane = CommandLane(slots, max(WAITING_IN_MEMORY, slots), lambda: self._sweeper.wake())
         self._sweeper = Sweeper(
             identity, services.execs, self.commands, self._lane, direct, services.watcher, Results(app)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from sandloom.errors import SandloomError
 from sandloom.execs.records import OpenExec
@@ -15,7 +16,7 @@ from sandloom.telemetry import get_logger
 from workers.commands import Commands
 from workers.direct import DirectExecs
 from workers.identity import Identity
-from workers.lanes import CommandLane, Placed
+from workers.lanes import CommandLane
 from workers.results import Results
 
 log = get_logger("sandloom.workers.sweep")
@@ -82,18 +83,14 @@ class Sweeper:
         """Rows first, then what this process knows: a row that ended meanwhile refuses whatever follows."""
         rows = self._execs.open_for(self._identity.worker_id, self._identity.epoch)
         suspects = set()
-        room = True
         for row in rows:
             if row.status is ExecStatus.QUEUED:
-                room = room and self._queue(row) not in (Placed.FULL, Placed.CLOSED)
+                self._lane.submit(row.key, partial(self._run, row))
             elif row.cancel_us is not None and self._commands.cancel(row.key):
                 continue
             elif self._commands.find(row.key) is None:
                 suspects.add((row.key, row.generation))
         self._end_orphans(suspects)
-
-    def _queue(self, row: OpenExec) -> Placed:
-        return self._lane.submit(row.key, lambda: self._run(row))
 
     def _run(self, row: OpenExec) -> None:
         record = self._commands.run(row.key, row.generation)

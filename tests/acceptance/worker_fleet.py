@@ -81,9 +81,7 @@ class WorkerFleet:
 
     def _start(self, arguments: list[str], environ: Mapping[str, str]) -> Process:
         log_path = self._directory / f"process-{next(_numbers)}.log"
-        process = Process(
-            [*CLI, *arguments], log_path=log_path, env=base_environment(**(self.environ | dict(environ)))
-        )
+        process = Process([*CLI, *arguments], log_path=log_path, env=base_environment(**(self.environ | dict(environ))))
         self._processes.append(process)
         return process
 
@@ -124,7 +122,6 @@ class WorkerFleet:
 
     def file(self, route: Route, name: str, data: bytes) -> None:
 
-
         arguments = {
             "sandbox_id": route.key.sandbox_id,
             "generation": route.generation,
@@ -134,8 +131,6 @@ class WorkerFleet:
         self.control.call(route.queue, "sandloom.files.write", route.key.tenant_id, arguments, timeout_seconds=10)
 
     def read(self, route: Route, name: str, timeout_seconds: float = 10) -> bytes:
-
-
         arguments = {
             "sandbox_id": route.key.sandbox_id, "generation": route.generation, "path": f"/workspace/{name}",
         }  # fmt: skip
@@ -165,5 +160,3 @@ def processes_with(marker: str) -> list[int]:
             if marker.encode() in words:
                 found.append(int(entry.name))
     return found
-
-
