@@ -13,10 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, delete
 
 from sandloom.db import Database, open_database
-from sandloom.db.tables import metadata
 from tests.integration.domain.world import World
 from tests.services.postgres import PostgresServer
 
@@ -57,13 +55,8 @@ def db(request: pytest.FixtureRequest) -> Database:
     """Each kind of database, empty and open."""
     name = "hasty_sqlite" if request.param == "sqlite" else "hasty_postgres"
     database: Database = request.getfixturevalue(name)
-    database.write(_empty)
+    World(database).empty()
     return database
-
-
-def _empty(connection: Connection) -> None:
-    for table in reversed(metadata.sorted_tables):
-        connection.execute(delete(table))
 
 
 @pytest.fixture

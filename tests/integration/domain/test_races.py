@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -41,10 +42,7 @@ def test_a_burst_fills_workers_exactly_to_their_capacity(world: World, root: str
     for name in ("w1", "w2", "w3"):
         world.register(name, root_id=root or f"root-{name}", uid_end=200_099)
 
-    def resolve(number: int) -> Route:
-        return world.resolve(f"box-{number}")
-
-    results = together([lambda n=n: resolve(n) for n in range(200)])
+    results = together([partial(world.resolve, f"box-{n}") for n in range(200)])
     routes = [r for r in results if isinstance(r, Route)]
     errors = Counter(type(r) for r in results if not isinstance(r, Route))
     assert (len(routes), errors) == (60, Counter({NoWorkerAvailable: 140}))
@@ -56,7 +54,7 @@ def test_a_burst_fills_workers_exactly_to_their_capacity(world: World, root: str
 def test_one_exec_id_admitted_at_once_is_one_command_for_all(world: World):
     route = world.started()
     for scope in (None, "tests"):
-        results = together([lambda s=scope: world.execs.admit(route.key, 1, request(f"run-{s}", s))] * 12)
+        results = together([partial(world.execs.admit, route.key, 1, request(f"run-{scope}", scope))] * 12)
         assert not [r for r in results if isinstance(r, Exception)]
         assert Counter(created for _, _, created in results) == {True: 1, False: 11}
         assert len({record.queued_us for record, _, _ in results}) == 1
@@ -66,7 +64,7 @@ def test_one_exec_id_admitted_at_once_is_one_command_for_all(world: World):
 
 def test_one_scope_asked_for_at_once_is_given_to_one(world: World):
     route = world.started()
-    results = together([lambda n=n: world.queued(route, f"run-{n}", "tests") for n in range(12)])
+    results = together([partial(world.queued, route, f"run-{n}", "tests") for n in range(12)])
     assert Counter(type(r) for r in results) == {Exec: 1, ScopeBusy: 11}
     world.check()
 
@@ -74,7 +72,7 @@ def test_one_scope_asked_for_at_once_is_given_to_one(world: World):
 def test_a_lifecycle_command_and_scoped_ones_never_share_the_sandbox(world: World):
     route = world.started()
     scopes = [None if n % 3 == 0 else f"scope-{n}" for n in range(12)]
-    results = together([lambda n=n: world.queued(route, f"run-{n}", scopes[n]) for n in range(12)])
+    results = together([partial(world.queued, route, f"run-{n}", scopes[n]) for n in range(12)])
     assert {type(r) for r in results} <= {Exec, ScopeBusy}
     assert any(isinstance(r, Exec) for r in results)
     world.check()
@@ -83,7 +81,7 @@ def test_a_lifecycle_command_and_scoped_ones_never_share_the_sandbox(world: Worl
 def test_the_parallel_limit_is_never_exceeded(db):
     world = World(db, execs=ExecPolicy(max_parallel_execs_per_sandbox=4))
     route = world.started()
-    results = together([lambda n=n: world.queued(route, f"run-{n}", f"scope-{n}") for n in range(12)])
+    results = together([partial(world.queued, route, f"run-{n}", f"scope-{n}") for n in range(12)])
     assert Counter(type(r) for r in results) == {Exec: 4, ParallelLimit: 8}
     world.check()
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, delete, func, select, update
 
 from sandloom.db import Database
 from sandloom.db.tables import exec_events, execs, metadata, sandbox_history, sandboxes, usage_records, workers
@@ -20,7 +20,7 @@ from sandloom.ids import ExecKey, SandboxKey
 from sandloom.reclaim.adoption import register
 from sandloom.reclaim.policy import ReclaimPolicy
 from sandloom.reclaim.service import Reclaim
-from sandloom.sandboxes.records import Route
+from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.sandboxes.states import HOLDS_SLOT, SandboxStatus
 
@@ -52,6 +52,9 @@ class World:
         self.sandboxes = Sandboxes(db, SandboxPolicy(HASH))
         self.execs = Execs(db, execs or ExecPolicy())
         self.reclaim = Reclaim(db, reclaim or ReclaimPolicy())
+
+    #: Of the first generation of "box" on the first epoch of "w1".
+    fence1 = Fence(key(), 1, "w1", 1)
 
     # --- moving ---
 
@@ -99,6 +102,17 @@ class World:
         assert self.reclaim.declare_lost(lease)
 
     # --- behind the services' back ---
+
+    def empty(self) -> None:
+        def remove(connection: Connection) -> None:
+            for table in reversed(metadata.sorted_tables):
+                connection.execute(delete(table))
+
+        self.db.write(remove)
+
+    def forget_activity(self) -> None:
+        """Nothing happened in any sandbox for long."""
+        self.set(sandboxes, sandboxes.c.sandbox_id.is_not(None), last_active_us=0)
 
     def set(self, table: Any, condition: Any, **values: Any) -> None:
         """Time that has passed, or damage."""
