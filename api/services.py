@@ -57,7 +57,7 @@ def build(settings: Settings) -> Services:
         upgrade(db)
     check_schema(db)
     bus = open_bus(settings.bus_url, settings.broker_namespace)
-    publisher = KombuPublisher(settings.broker_url)
+    publisher = KombuPublisher(settings.broker_url, namespace=settings.broker_namespace)
     return assemble(settings, db, bus, publisher)
 
 

@@ -101,7 +101,7 @@ class Commands:
     def _run(self, running: Running) -> Exec | None:
         ledger = Ledger(self._execs, self._identity, running.key, running.generation, self._given_up)
         home = self._prepare(running)
-        record = ledger.claim() if home is not None else None
+        record = self._claim(ledger, running.key) if home is not None else None
         if home is None or record is None:
             return None
         self._bus.publish_head(running.key, ledger.seq, False)
@@ -131,6 +131,13 @@ class Commands:
         except SandloomError:
             pass  # the sandbox has moved on, and with it the right to run the command
         return None
+
+    def _claim(self, ledger: Ledger, key: ExecKey) -> Exec | None:
+        try:
+            return ledger.claim()
+        except Unavailable as error:
+            log.warning("command waits for the database", exec_id=key.exec_id, code=error.code)
+            return None
 
     def _execute(self, running: Running, record: Exec, home: Home, ledger: Ledger) -> tuple[Events, Outcome]:
         spec = spec_of(record, home, self._engine.plan, self._engine.settings, self._limits)

@@ -7,7 +7,14 @@ from typing import Any
 
 from kombu import Queue
 
-from sandloom.broker.queues import MAINTENANCE_QUEUE, broker_url, queue, transport_options
+from sandloom.broker.queues import (
+    MAINTENANCE_QUEUE,
+    broker_url,
+    is_redis,
+    queue,
+    tls_options,
+    transport_options,
+)  # fmt: skip
 from sandloom.settings import Settings
 
 #: Direct clients collect a result within this; the record itself stays readable for HISTORY_RETENTION_DAYS.
@@ -65,7 +72,8 @@ def _messages() -> dict[str, Any]:
 def _broker(settings: Settings) -> dict[str, Any]:
     return {
         "broker_url": broker_url(settings.broker_url),
-        "broker_transport_options": transport_options(settings.broker_url, "", consume=True),
+        "broker_transport_options": transport_options(settings.broker_url, settings.broker_namespace, consume=True),
+        "broker_use_ssl": tls_options(settings.broker_url),
         # None would open a connection per message.
         "broker_pool_limit": 10,
         # An outage of the broker ends no command: reconnect for ever, also when it comes up after the worker.
@@ -82,11 +90,15 @@ def _broker(settings: Settings) -> dict[str, Any]:
 
 def _results(settings: Settings) -> dict[str, Any]:
     """Results exist for direct clients; messages of the API carry ``ignore_result``."""
+    redis = is_redis(settings.result_backend or "")
     return {
         "result_backend": settings.result_backend,
         "result_expires": timedelta(seconds=RESULT_EXPIRES_SECONDS),
         # Only written here, never read: one client with its pool serves all threads instead of one for each.
         "result_backend_thread_safe": True,
+        # Deployments that share a Redis server do not share results either.
+        "result_backend_transport_options": {"global_keyprefix": f"{settings.broker_namespace}:"} if redis else {},
+        "redis_backend_use_ssl": tls_options(settings.result_backend or ""),
         "redis_socket_timeout": 5.0,
         "redis_socket_connect_timeout": 2.0,
         "redis_retry_on_timeout": True,

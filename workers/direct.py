@@ -15,6 +15,7 @@ from sandloom.errors import (
     SandloomError,
 )  # fmt: skip
 from sandloom.execs.records import Exec, ExecRequest
+from sandloom.execs.states import ExecStatus
 from sandloom.ids import ExecKey, SandboxKey
 from workers.answers import exec_answer
 from workers.context import NodeContext
@@ -77,13 +78,22 @@ class DirectExecs:
                 self._numbers = {n: held for n, held in self._numbers.items() if held[0] != task_id}
 
     def _wait(self, key: ExecKey) -> Exec:
-        """The record once it is terminal; usually it is at once, unless the exec runs somewhere else."""
+        """The record once it is terminal; usually it is at once, unless the exec runs somewhere else.
+
+        A row that still waits here is tried again: this job holds the exec's place in the lane.
+        """
         with self._node.bus.watch(key) as watch:
             while True:
                 record = self._node.execs.get(key, output=True)
                 if record.terminal:
                     return record
+                if record.status is ExecStatus.QUEUED and self._is_ours(record):
+                    self._node.commands.run(key, record.generation)
                 watch.wait(REREAD_SECONDS)
+
+    def _is_ours(self, record: Exec) -> bool:
+        identity = self._node.identity
+        return (record.worker_id, record.worker_epoch) == (identity.worker_id, identity.epoch)
 
     def terminate(self, number: int) -> None:
         """End the command of one delivery."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from sandloom.contracts.ports import Bus
 from sandloom.errors import SandboxNotFound, SandloomError
+from sandloom.execs.service import Execs
 from sandloom.execution.workspace import WorkspaceFault, WorkspaceRoot
-from sandloom.ids import SandboxKey
+from sandloom.ids import ExecKey, SandboxKey
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.service import Sandboxes
 from sandloom.sandboxes.states import SandboxStatus
@@ -12,8 +16,26 @@ from sandloom.telemetry import get_logger
 from workers.gates import Gates
 from workers.identity import Identity
 from workers.lifecycle import Lifecycle
+from workers.results import Results
 
 log = get_logger("sandloom.workers.janitor")
+
+
+class Announcer:
+    """Tells those who wait what registration did to the commands of earlier epochs."""
+
+    def __init__(self, execs: Execs, bus: Bus, results: Results) -> None:
+        self._execs = execs
+        self._bus = bus
+        self._results = results
+
+    def announce(self, keys: Iterable[ExecKey]) -> None:
+        for key in keys:
+            record = self._execs.get(key)
+            if record.terminal:
+                self._bus.publish_head(key, record.last_seq, True)
+                if record.task_id is not None:
+                    self._results.complete(self._execs.get(key, output=True))
 
 
 class Janitor:

@@ -18,7 +18,7 @@ from sandloom.errors import SandloomError, WorkerIdInUse
 from sandloom.execution.files import FileLimits
 from sandloom.execution.runner import Runner
 from sandloom.fleet.records import NodeInfo
-from sandloom.ids import SandboxKey
+from sandloom.ids import ExecKey, SandboxKey
 from sandloom.reclaim.adoption import register
 from sandloom.settings import Settings
 from sandloom.telemetry import get_logger
@@ -34,7 +34,7 @@ from workers.gates import Gates
 from workers.ground import Ground, capabilities, effective_hash, prepare
 from workers.homes import Homes
 from workers.identity import Identity
-from workers.janitor import Janitor
+from workers.janitor import Announcer, Janitor
 from workers.lanes import CommandLane
 from workers.lease import LeaseKeeper
 from workers.lifecycle import Lifecycle
@@ -51,17 +51,23 @@ log = get_logger("sandloom.workers.node")
 DRAIN_SECONDS = 25.0
 #: And then waits this long beyond the grace between TERM and KILL.
 END_SECONDS = 10.0
+MAX_ANNOUNCED = 10_000
 #: Commands that wait in memory; beyond that the rows wait in the database alone.
 WAITING_IN_MEMORY = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """A registered life of the node. ``sealing_key``: secrets for this epoch are sealed to it; it is never written."""
+    """A registered life of the node.
+
+    ``sealing_key``: secrets for this epoch are sealed to it; it is never written. ``open_before``: what the earlier
+    life had not ended.
+    """
 
     identity: Identity
     sealing_key: X25519PrivateKey
     sent_seconds: float
+    open_before: list[ExecKey]
 
 
 class Node:
@@ -92,6 +98,7 @@ class Node:
         self._channel.serve(self._context)
         self._sweeper.start()
         self._front.start()
+        self._lanes.submit(Lane.LIFECYCLE, lambda: self._announcer.announce(self._birth.open_before))
         self._lanes.submit(Lane.LIFECYCLE, self._janitor.tidy)
         identity = self._birth.identity
         log.info(
@@ -129,9 +136,9 @@ class Node:
         direct = DirectExecs(self._context)
         slots = settings.worker_exec_slots
         self._lane = CommandLane(slots, max(WAITING_IN_MEMORY, slots), lambda: self._sweeper.wake())
-        self._sweeper = Sweeper(
-            identity, services.execs, self.commands, self._lane, direct, services.watcher, Results(app)
-        )
+        results = Results(app)
+        self._announcer = Announcer(services.execs, services.bus, results)
+        self._sweeper = Sweeper(identity, services.execs, self.commands, self._lane, direct, services.watcher, results)
         self._lanes = ControlLanes()
         app.reception = NodeReception(
             self._lanes, node_lanes(), self._lane, direct, QueueForwarder(app, self._context), DISPATCH_QUEUE
@@ -218,6 +225,8 @@ def _register(settings: Settings, services: Services, ground: Ground, endpoint: 
     info = node_info(settings, ground, endpoint, sealing_key)
     until = monotonic_seconds() + settings.heartbeat_ttl_seconds + settings.heartbeat_interval_seconds
     pause = threading.Event()
+    before = services.fleet.get(info.worker_id)
+    open_before = services.execs.open_for(info.worker_id, before.epoch, MAX_ANNOUNCED) if before else []
     while True:
         sent_seconds = boottime_seconds()
         try:
@@ -229,7 +238,8 @@ def _register(settings: Settings, services: Services, ground: Ground, endpoint: 
             pause.wait(min(2.0, settings.heartbeat_interval_seconds))
             continue
         log.info("registered", epoch=registration.epoch, kept=registration.kept, lost=registration.lost)
-        return Birth(Identity(info.worker_id, registration.epoch), sealing_key, sent_seconds)
+        identity = Identity(info.worker_id, registration.epoch)
+        return Birth(identity, sealing_key, sent_seconds, [row.key for row in open_before])
 
 
 def node_info(settings: Settings, ground: Ground, endpoint: str, sealing_key: X25519PrivateKey) -> NodeInfo:

@@ -71,7 +71,7 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
         lease_db = open_database(settings.database_url, pool_size=LEASE_POOL_SIZE)
     own_bus = bus or open_bus(settings.bus_url, settings.broker_namespace)
     keys = keys_of(settings)
-    publisher = KombuPublisher(settings.broker_url)
+    publisher = KombuPublisher(settings.broker_url, namespace=settings.broker_namespace)
     policy = reclaim_policy(settings)
     fleet = Fleet(lease_db)
     return Services(

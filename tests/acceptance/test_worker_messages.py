@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import redis
-from celery import Celery
 
-from sandloom.broker.envelope import SigningKey, fleet_key, operator_key, seal
-from sandloom.broker.queues import queue as declare
+from sandloom.broker.envelope import SigningKey, fleet_key, seal
+from sandloom.direct import Fleet
+from sandloom.errors import StaleRoute
 from sandloom.execs.records import ExecRequest
 from sandloom.execs.states import ExecStatus
 from sandloom.ids import ExecKey
@@ -109,7 +110,7 @@ def _push_garbage(fleet: WorkerFleet, queue: str) -> None:
     no_headers["headers"] = None
     documents += [json.dumps(document).encode() for document in (without_id, pickled, no_headers)]
     for document in documents:
-        client.lpush(queue, document)
+        client.lpush(f"{fleet.settings.broker_namespace}:{queue}", document)
 
 
 def test_a_file_change_is_done_once_however_often_it_is_delivered(fleet: WorkerFleet) -> None:
@@ -170,27 +171,57 @@ def test_a_doorbell_that_was_never_sent_is_made_up_for(fleet: WorkerFleet) -> No
 def test_direct_requests_become_rows_and_their_record_is_the_result(fleet: WorkerFleet) -> None:
     fleet.start_worker()
     route = fleet.ready()
-    operator = operator_key("a-token-of-the-test")
+    client = Fleet(fleet.settings.broker_url, api_key="a-token-of-the-test", namespace=fleet.settings.broker_namespace)
     arguments = {
         "sandbox_id": "box", "generation": route.generation, "exec_id": "direct-1", "argv": ["echo", "straight"],
     }  # fmt: skip
-
-    def call(queue: str, arguments: dict[str, Any]) -> Any:
-        client = Celery("client", broker=fleet.settings.broker_url, backend=fleet.settings.result_backend)
-        client.conf.task_create_missing_queues = True
-        envelope = seal(
-            operator, tenant_id="default", task="sandloom.exec", args=arguments, deadline_seconds_from_now=60
-        )
-        with client.connection_for_write() as connection:
-            result = client.send_task(
-                "sandloom.exec", kwargs={"envelope": envelope}, queue=cast(Any, declare(queue)), connection=connection
-            )
-            return result.get(timeout=30, propagate=False)
-
-    record = call(route.queue, arguments)
+    record = client.call("sandloom.exec", arguments, owner_queue=route.queue)
     assert (record["status"], record["stdout"]) == ("SUCCEEDED", "straight\n")
     assert fleet.execs.get(ExecKey(*route.key, "direct-1")).status is ExecStatus.SUCCEEDED
     # The same request again is the same record; through dispatch it finds its owner.
-    assert call("sandloom.dispatch", arguments) == record
-    refused = call(route.queue, {**arguments, "exec_id": "direct-2", "generation": route.generation + 1})
-    assert "StaleRoute" in repr(refused)
+    assert client.call("sandloom.exec", arguments) == record
+    with pytest.raises(StaleRoute):
+        client.call("sandloom.exec", {**arguments, "exec_id": "direct-2", "generation": route.generation + 1})
+    client.close()
+
+
+def test_the_result_of_a_direct_exec_survives_its_worker(fleet: WorkerFleet) -> None:
+    worker = fleet.start_worker()
+    route = fleet.ready()
+    client = Fleet(fleet.settings.broker_url, api_key="a-token-of-the-test", namespace=fleet.settings.broker_namespace)
+    arguments = {
+        "sandbox_id": "box", "generation": route.generation, "exec_id": "direct-1", "argv": ["sleep", "4777.5"],
+    }  # fmt: skip
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.call, "sandloom.exec", arguments, owner_queue=route.queue)
+        fleet.until_running(ExecKey(*route.key, "direct-1"))
+        worker.kill()
+        fleet.start_worker()
+        assert waiting.result(60)["status"] == "WORKER_LOST"
+    client.close()
+
+
+def test_remote_control_looks_but_does_not_touch(fleet: WorkerFleet) -> None:
+    worker = fleet.start_worker()
+    route = fleet.ready()
+    client = Fleet(fleet.settings.broker_url, api_key="a-token-of-the-test", namespace=fleet.settings.broker_namespace)
+    arguments = {
+        "sandbox_id": "box", "generation": route.generation, "exec_id": "direct-1",
+        "argv": ["sleep", "4788.5"], "env": {"HIDDEN": "not-for-flower"},
+    }  # fmt: skip
+    task = client.signature("sandloom.exec", arguments, owner_queue=route.queue).apply_async()
+    key = ExecKey(*route.key, "direct-1")
+    fleet.until_running(key)
+    control = client.app.control
+    for command in ("shutdown", "pool_restart", "pool_shrink", "add_consumer", "memdump"):
+        control.broadcast(command, arguments={"queue": "q"} if command == "add_consumer" else {})
+    active = control.inspect(timeout=5, limit=1).active()
+    assert active is not None
+    (tasks,) = active.values()
+    assert [found["name"] for found in tasks] == ["sandloom.exec"]
+    assert "not-for-flower" not in repr(tasks)
+    assert worker.running
+    # Revoking by task id is a cancel.
+    control.revoke(task.id, terminate=True)
+    assert fleet.ended(key).status is ExecStatus.CANCELLED
+    client.close()
