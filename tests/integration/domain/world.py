@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, delete, func, select, update
 
-from sandloom.db import Database
+from sandloom.db import Database, now_us
 from sandloom.db.tables import exec_events, execs, metadata, sandbox_history, sandboxes, usage_records, workers
 from sandloom.execs.admission import ExecPolicy
 from sandloom.execs.records import Exec, ExecRequest, Outcome
@@ -143,6 +143,10 @@ class World:
 
     def box(self, sandbox_key: SandboxKey) -> Any:
         return next(row for row in self.rows(sandboxes) if (row.tenant_id, row.sandbox_id) == tuple(sandbox_key))
+
+    def now_us(self) -> int:
+        """By the database's clock."""
+        return self.db.read(lambda connection: connection.execute(select(now_us())).scalar_one())
 
     def dump(self) -> Dump:
         """Every row of every table."""
