@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sandloom.db.tables import execs, sandbox_history, sandboxes, workers
@@ -63,7 +65,7 @@ def test_a_kept_sandbox_goes_on_under_the_next_generation(world: World):
 
 
 @pytest.mark.parametrize("values", [{"present": frozenset()}, {"root_id": "another disk"}])
-def test_what_the_disk_does_not_hold_is_lost_and_said_to_be(world: World, values: dict[str, object]):
+def test_what_the_disk_does_not_hold_is_lost_and_said_to_be(world: World, values: dict[str, Any]):
     route = world.started()
     queued, running = world.queued(route, "queued", "a"), world.running(route, "running", "b")
     if "root_id" in values:

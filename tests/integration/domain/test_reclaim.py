@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,11 +26,12 @@ def twice(call: Callable[[], Any]) -> Any:
 
 def test_a_lease_that_lapsed_is_declared_lost_once(world: World):
     world.register()
-    assert twice(lambda lease=world.lease(): world.reclaim.declare_lost(lease)) is True
+    assert twice(partial(world.reclaim.declare_lost, world.lease())) is True
     worker = world.fleet.get("w1")
     assert worker is not None
     assert (worker.status, worker.live) == ("GONE", False)
-    assert world.fleet.leases() == world.fleet.list_workers() == []
+    assert not world.fleet.leases()
+    assert not world.fleet.list_workers()
     assert not world.fleet.renew("w1", 1, 600, {})
     with pytest.raises(NoWorkerAvailable):
         world.resolve()
