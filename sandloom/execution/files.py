@@ -105,12 +105,12 @@ class SandboxFiles:
         return size_bytes
 
     def listing(self, path: str, limit: int, offset: int = 0, cursor: str | None = None) -> Page:
-        """One page of a directory; see ``list_page``. ``limit`` is lowered to ``max_list_entries``."""
+        """One page of a directory; see ``list_page``. ``limit`` is brought into 1..``max_list_entries``."""
         place = parse_path(path)
         with self._reading(place) as parent_fd:
             fd = os.open(_leaf(place), SCAN_FLAGS, dir_fd=parent_fd)
             try:
-                return list_page(fd, place, min(limit, self.limits.max_list_entries), offset, cursor)
+                return list_page(fd, place, max(1, min(limit, self.limits.max_list_entries)), max(0, offset), cursor)
             finally:
                 os.close(fd)
 

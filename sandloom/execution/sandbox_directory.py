@@ -53,7 +53,6 @@ def build(parent_fd: int, name: str, uid: int, gid: int) -> None:
         for member in MEMBERS:
             _make_member(top_fd, member, uid, gid)
         _open_to(top_fd, gid)
-        os.fsync(top_fd)
     finally:
         os.close(top_fd)
 

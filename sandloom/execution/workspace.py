@@ -66,9 +66,12 @@ class WorkspaceRoot:
         """
         root = prepare_root(path, rootless=rootless)
         shared_state = root / ".sandloom"
-        if state is not None:
-            make_own(state, 0o700)
-        return cls(root, read_root_id(shared_state), state or shared_state, rootless=rootless)
+        try:
+            if state is not None:
+                make_own(state, 0o700)
+            return cls(root, read_root_id(shared_state), state or shared_state, rootless=rootless)
+        except OSError as error:
+            raise RootUnusable(f"the workspace root {root} cannot be prepared: {error}") from error
 
     def lock(self, *, wait_seconds: float = 0) -> RootLock:
         """The lock that says that this worker lives. Raises LockHeld."""
@@ -185,6 +188,7 @@ class WorkspaceRoot:
                 if isinstance(error, FileExistsError | FileNotFoundError):
                     return False
                 raise
+        # Journals keep the order: what was built before the rename is durable with it.
         os.fsync(tenant_fd)
         return True
 

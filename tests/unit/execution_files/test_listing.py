@@ -136,6 +136,7 @@ def test_a_forged_position_shows_entries_of_this_directory_only(files: SandboxFi
 def test_the_limit_is_that_of_the_deployment(files: SandboxFiles, workspace: Path) -> None:
     fill(workspace, 1100)
     assert len(files.listing("/workspace", 5000).entries) == files.limits.max_list_entries == 1000
+    assert len(files.listing("/workspace", -5, offset=-5).entries) == 1
 
 
 def test_files_are_not_listed(files: SandboxFiles) -> None:

@@ -107,6 +107,15 @@ def test_a_damaged_root_id_is_not_replaced(data_dir: Path, root: WorkspaceRoot) 
     assert (root.path / ".sandloom" / "root_id").read_text() == ""
 
 
+def test_a_root_that_cannot_be_used_is_one_kind_of_error(data_dir: Path, root: WorkspaceRoot) -> None:
+    (root.path / ".sandloom" / "root_id").unlink()
+    (root.path / ".sandloom" / "root_id").symlink_to("elsewhere")
+    with pytest.raises(RootUnusable, match="cannot be prepared"):
+        WorkspaceRoot.open(root.path, rootless=ROOTLESS)
+    with pytest.raises(RootUnusable, match="cannot be prepared"):
+        WorkspaceRoot.open(data_dir / "other", rootless=ROOTLESS, state=data_dir / "no" / "state")
+
+
 def test_space_is_that_of_the_file_system(root: WorkspaceRoot) -> None:
     space = root.space()
     assert 0 < space.free_bytes <= space.total_bytes
