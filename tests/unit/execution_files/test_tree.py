@@ -127,8 +127,9 @@ class TestDelete:
         self, files: SandboxFiles, workspace: Path, root: WorkspaceRoot
     ) -> None:
         files.mkdir("/workspace/d")
+        hurried = SandboxFiles(files._directories, UID, GID, root.trash, FileLimits(delete_seconds=0.2))
         with program(WRITER, str(workspace / "d"), uid=UID):
-            files.delete("/workspace/d", recursive=True)
+            hurried.delete("/workspace/d", recursive=True)
             assert os.listdir(workspace) == []
         assert root.empty_trash()
 
