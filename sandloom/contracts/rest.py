@@ -46,7 +46,8 @@ Argument = Annotated[str, StringConstraints(max_length=MAX_VALUE_CHARS), AfterVa
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=256)]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=64), AfterValidator(_storable)]
 LabelValue = Annotated[str, StringConstraints(max_length=256), AfterValidator(_storable)]
-SandboxPath = Annotated[str, StringConstraints(min_length=1), AfterValidator(_storable)]
+#: Syntax is judged where the path is walked (400), so that every path error has one code.
+SandboxPath = str
 
 
 class Body(BaseModel):

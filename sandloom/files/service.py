@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sandloom.contracts.ports import WorkerControl
-from sandloom.errors import FileTooLarge
+from sandloom.errors import FileTooLarge, PathInvalid
 from sandloom.files.channel import ByteChannel, RawFile
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes.gateway import SandboxGateway
@@ -18,6 +18,13 @@ from sandloom.sandboxes.states import SandboxStatus
 #: Bodies above this never travel in a message.
 MAX_MESSAGE_BYTES = 256 * 1024
 CALL_TIMEOUT_SECONDS = 30.0
+MAX_PATH_BYTES = 4096
+
+
+def _check(*paths: str) -> None:
+    """What would not even make a message; everything else about a path is for the owner to say."""
+    if any("\x00" in path or len(path.encode(errors="surrogatepass")) > MAX_PATH_BYTES for path in paths):
+        raise PathInvalid
 
 
 class Files:
@@ -42,7 +49,7 @@ class Files:
 
     def read(self, key: SandboxKey, generation: int, path: str) -> bytes:
         """A whole regular file of at most MAX_FILE_API_BYTES; larger ones: FileTooLarge."""
-        route = self._ready(key, generation)
+        route = self._ready(key, generation, path)
         arguments = {"path": path, "max_bytes": MAX_MESSAGE_BYTES}
         try:
             answer = self._call(route, "sandloom.files.read", arguments)
@@ -56,7 +63,7 @@ class Files:
             raise FileTooLarge(
                 f"A file of this call holds at most {self._max_file_api_bytes} bytes; use the raw route."
             )
-        route = self._ready(key, generation)
+        route = self._ready(key, generation, path)
         if len(data) > MAX_MESSAGE_BYTES:
             return self._channel.write(route, path, [data], len(data), mode, self._max_file_api_bytes)
         arguments = {"path": path, "content_base64": base64.b64encode(data).decode(), "mode": mode}
@@ -65,26 +72,26 @@ class Files:
     def list(
         self, key: SandboxKey, generation: int, path: str, limit: int, offset: int, cursor: str | None
     ) -> dict[str, Any]:
-        route = self._ready(key, generation)
+        route = self._ready(key, generation, path)
         arguments = {"path": path, "limit": limit, "offset": offset, "cursor": cursor}
         return self._call(route, "sandloom.files.list", arguments)
 
     def stat(self, key: SandboxKey, generation: int, path: str) -> dict[str, Any]:
-        return self._call(self._ready(key, generation), "sandloom.files.stat", {"path": path})
+        return self._call(self._ready(key, generation, path), "sandloom.files.stat", {"path": path})
 
     def mkdir(self, key: SandboxKey, generation: int, path: str, parents: bool) -> dict[str, Any]:
-        return self._call(self._ready(key, generation), "sandloom.files.mkdir", {"path": path, "parents": parents})
+        return self._call(self._ready(key, generation, path), "sandloom.files.mkdir", {"path": path, "parents": parents})
 
     def delete(self, key: SandboxKey, generation: int, path: str, recursive: bool) -> dict[str, Any]:
         arguments = {"path": path, "recursive": recursive}
-        return self._call(self._ready(key, generation), "sandloom.files.delete", arguments)
+        return self._call(self._ready(key, generation, path), "sandloom.files.delete", arguments)
 
     def move(self, key: SandboxKey, generation: int, source: str, destination: str, overwrite: bool) -> dict[str, Any]:
         arguments = {"source": source, "destination": destination, "overwrite": overwrite}
-        return self._call(self._ready(key, generation), "sandloom.files.move", arguments)
+        return self._call(self._ready(key, generation, source, destination), "sandloom.files.move", arguments)
 
     def open_raw(self, key: SandboxKey, generation: int, path: str, range_header: str | None) -> RawFile:
-        return self._channel.read(self._ready(key, generation), path, range_header)
+        return self._channel.read(self._ready(key, generation, path), path, range_header)
 
     def put_raw(
         self, key: SandboxKey, generation: int, path: str, chunks: Iterable[bytes], length_bytes: int | None,
@@ -92,10 +99,11 @@ class Files:
     ) -> dict[str, Any]:  # fmt: skip
         if length_bytes is not None and length_bytes > self._max_raw_file_bytes:
             raise FileTooLarge(f"A file of this call holds at most {self._max_raw_file_bytes} bytes.")
-        route = self._ready(key, generation)
+        route = self._ready(key, generation, path)
         return self._channel.write(route, path, chunks, length_bytes, mode, self._max_raw_file_bytes)
 
-    def _ready(self, key: SandboxKey, generation: int) -> Route:
+    def _ready(self, key: SandboxKey, generation: int, *paths: str) -> Route:
+        _check(*paths)
         route = self._sandboxes.current(key, generation)
         return self._gateway.connect(key, generation) if route.status is SandboxStatus.ASSIGNED else route
 
