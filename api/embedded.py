@@ -8,7 +8,7 @@ from typing import Any
 from flask import Flask
 from waitress.adjustments import Adjustments
 from waitress.channel import HTTPChannel
-from waitress.parser import HTTPRequestParser
+from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import create_server
 from waitress.task import ErrorTask, ThreadedTaskDispatcher
 from waitress.utilities import BadRequest, RequestEntityTooLarge, RequestHeaderFieldsTooLarge
@@ -108,7 +108,10 @@ class _Parser(HTTPRequestParser):  # type: ignore[misc]
         self._limits = limits
 
     def parse_header(self, header_plus: bytes) -> None:
-        super().parse_header(header_plus)
+        try:
+            super().parse_header(header_plus)
+        except ValueError:  # an address that urlsplit refuses
+            raise ParsingError("Bad address") from None
         limit_bytes = self._limits.for_request(self.command, self.path)
         # Waitress refuses what reaches this number.
         self.adj: Any = _WithBodyLimit(self.adj, limit_bytes + 1)

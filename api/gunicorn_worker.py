@@ -41,6 +41,13 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         conn.sock.settimeout(SOCKET_SECONDS)
         return super().handle_request(req, conn)
 
+    def _keepalive_after(self, conn: Any, keepalive: bool) -> bool:
+        try:
+            return bool(super()._keepalive_after(conn, keepalive))
+        except ParseException:
+            # The request is answered already: what is wrong with the rest of its body must not become a second answer.
+            return False
+
     def handle_error(self, req: Any, client: socket.socket, addr: Any, exc: BaseException) -> None:
         """What the server itself could not read, or an application that failed outside of Flask."""
         if isinstance(exc, ParseException):

@@ -15,7 +15,7 @@ from sandloom.fleet.records import NodeInfo
 from sandloom.ids import ExecKey, SandboxKey
 from sandloom.reclaim.adoption import register
 from sandloom.sandboxes.records import Fence
-from sandloom.sandboxes.service import SandboxPolicy, Sandboxes
+from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 
 SUCCEEDED = Outcome(ExecStatus.SUCCEEDED, "exit", exit_code=0, usage={"cpu_ms": 3}, duration_ms=5)
 Events = Sequence[tuple[str, bytes]]
