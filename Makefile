@@ -31,10 +31,12 @@ endif
 
 lint:
 	@scripts/bootstrap dev
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy $(CODE) tests
-	@$(BIN)/lint-imports --no-logo
+	@status=0; \
+	$(BIN)/ruff check . || status=1; \
+	$(BIN)/ruff format --check . || status=1; \
+	$(BIN)/mypy $(CODE) tests || status=1; \
+	$(BIN)/lint-imports --no-logo || status=1; \
+	exit $$status
 
 format:
 	@scripts/bootstrap dev
