@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import click
 
 from sandloom.cli.invocation import Invocation, Stop
-from sandloom.errors import SandloomError
+from sandloom.errors import SandloomError, SettingsInvalid
 from sandloom.settings import TOKEN_FILE, Role, Settings, server_settings
 
 
@@ -27,6 +28,7 @@ def up(invocation: Invocation, host: str | None, port: int | None, data_dir: Pat
     """The embedded service: API, worker and maintenance in one process, on SQLite, without other servers."""
     options = {"host": host, "port": port, "data_dir": _absolute(data_dir), "internal_token": token}
     settings = start_settings(invocation, Role.EMBEDDED, options)
+    check_address(settings)
     return _run("workers.embedded", settings)
 
 
@@ -36,7 +38,7 @@ def up(invocation: Invocation, host: str | None, port: int | None, data_dir: Pat
 @click.pass_obj
 def api(invocation: Invocation, host: str | None, port: int | None) -> None:
     """One API process of a fleet (gunicorn)."""
-    start_settings(invocation, Role.API, {"host": host, "port": port})
+    check_address(start_settings(invocation, Role.API, {"host": host, "port": port}))
     root = checkout()
     # gunicorn reads the settings again in its own process, so options travel as variables.
     environ = dict(invocation.environ)
@@ -96,6 +98,20 @@ def start_settings(invocation: Invocation, role: Role, options: Mapping[str, Any
     if settings.origins["internal_token"] == "generated":
         log.info("operator token", file=str(settings.data_dir / TOKEN_FILE))
     return settings
+
+
+def check_address(settings: Settings) -> None:
+    """Raises SettingsInvalid when the API's address cannot be bound, before anything is started."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        name = "SANDBOX_HOST" if isinstance(error, socket.gaierror) else "SANDBOX_HOST, SANDBOX_PORT"
+        raise SettingsInvalid(f"{name}: the address cannot be bound: {error.strerror}") from error
 
 
 def checkout() -> Path:

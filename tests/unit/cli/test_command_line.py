@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,14 @@ def test_prod_without_secrets_stops_the_start(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "SANDBOX_INTERNAL_TOKEN" in done.stderr
     assert "SANDBOX_SECRET_KEY" in done.stderr
+
+
+def test_an_address_in_use_stops_the_start_by_its_variable(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = run("up", "--data-dir", str(tmp_path / "data"), cwd=tmp_path, PORT=port, LOG_LEVEL="error")
+    assert done.returncode == 2
+    assert done.stderr.startswith("sandloom: SANDBOX_SETTINGS_INVALID: SANDBOX_HOST, SANDBOX_PORT: ")
 
 
 def test_a_traceback_shows_with_debug_only(tmp_path: Path) -> None:
