@@ -2,7 +2,8 @@
 
 ``read`` gives a consistent connection, ``write`` one transaction that either happens whole or not at all. A deadlock or
 lost serialisation repeats the whole function, so it must not keep state outside. SQLite takes its writes one after
-another on one thread, which is faster than contending for its lock.
+another on one thread, which is faster than contending for its lock. Sessions of servers are in autocommit, so that a
+read is one round trip; a write says BEGIN and COMMIT itself.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _ATTEMPTS = 8
 _RETRY_SQLSTATES = frozenset({"40001", "40P01", "55P03"})
 #: MariaDB: lock wait timeout, deadlock.
 _RETRY_MYSQL = frozenset({1205, 1213})
+_MYSQL_SESSION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 
 
 class CommitUnknown(Unavailable):
@@ -57,7 +59,7 @@ class Database:
     def __init__(self, url: str, *, pool_size: int = 16, connect_timeout_seconds: int = 5) -> None:
         parsed = make_url(url)
         self.dialect = parsed.get_backend_name()
-        options: dict[str, Any] = {"pool_pre_ping": False, "isolation_level": "READ COMMITTED"}
+        options: dict[str, Any] = {"pool_pre_ping": False, "isolation_level": "AUTOCOMMIT"}
         if self.dialect == "sqlite":
             options = {"connect_args": {"timeout": 15.0, "check_same_thread": False}}
         elif self.dialect == "postgresql":
@@ -66,17 +68,14 @@ class Database:
                 "executemany_mode": "values_only",
             }
         else:
-            options |= {"connect_args": {"connect_timeout": connect_timeout_seconds}}
+            options |= {"connect_args": {"connect_timeout": connect_timeout_seconds, "init_command": _MYSQL_SESSION}}
         if self.dialect != "sqlite":
             options |= {"pool_size": pool_size, "max_overflow": 0, "pool_timeout": 15}
         self.engine: Engine = create_engine(parsed, hide_parameters=True, **options)
-        self._reader = self.engine
         self._writer: _Writer | None = None
         if self.dialect == "sqlite":
             _prepare_sqlite(self.engine)
             self._writer = _Writer(self.engine)
-        else:
-            self._reader = self.engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def read(self, function: Callable[[Connection], T]) -> T:
         """Run ``function`` on a connection where every statement sees what is committed when it starts.
@@ -85,7 +84,7 @@ class Database:
         """
         for attempt in (1, 2):
             try:
-                with self._reader.connect() as connection:
+                with self.engine.connect() as connection:
                     return function(connection)
             except exc.DBAPIError as error:
                 if not _outage(error) and not _retryable(error):
@@ -115,14 +114,16 @@ class Database:
 
 def _transact(engine: Engine, function: Callable[[Connection], T]) -> T:
     reconnected = False
+    begin = "BEGIN ISOLATION LEVEL READ COMMITTED" if engine.dialect.name == "postgresql" else "BEGIN"
     for attempt in range(1, _ATTEMPTS + 1):
         committing = False
         try:
             with engine.connect() as connection:
                 try:
+                    connection.exec_driver_sql(begin)
                     result = function(connection)
                     committing = True
-                    connection.commit()
+                    connection.exec_driver_sql("COMMIT")
                     return result
                 except BaseException:
                     if not connection.invalidated and not connection.closed:
@@ -146,10 +147,14 @@ def _transact(engine: Engine, function: Callable[[Connection], T]) -> T:
 
 
 def _roll_back(connection: Connection) -> None:
+    """A session that may still be in a transaction never goes back to the pool."""
     try:
-        connection.rollback()
+        connection.exec_driver_sql("ROLLBACK")
     except exc.DBAPIError:
         connection.invalidate()
+    except BaseException:
+        connection.invalidate()
+        raise
 
 
 def _postgresql_arguments(connect_timeout_seconds: int) -> Mapping[str, Any]:

@@ -72,6 +72,8 @@ def upgrade(db: Database) -> None:
         )
     config.set_main_option("script_location", str(scripts))
     with db.engine.connect() as connection:
+        if db.dialect != "sqlite":
+            connection.execution_options(isolation_level="READ COMMITTED")  # a migration happens whole, or not at all
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 

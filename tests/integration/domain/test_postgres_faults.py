@@ -1,0 +1,195 @@
+"""Transactions over a network that breaks at the worst moments, and a server that goes away."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import IntegrityError
+
+from sandloom.db import CommitUnknown, Database, open_database
+from sandloom.errors import Unavailable
+from tests.integration.domain.races import together
+from tests.integration.domain.world import World, request
+from tests.services.postgres import PostgresServer
+from tests.services.proxy import Proxy
+
+pytestmark = pytest.mark.server
+
+#: As psycopg2 sends it; BEGIN names READ COMMITTED.
+COMMIT = b"COMMIT\x00"
+
+
+@pytest.fixture
+def proxy(postgres: PostgresServer) -> Iterator[Proxy]:
+    with Proxy(postgres.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def far(hasty_postgres: Database, postgres: PostgresServer, proxy: Proxy) -> Iterator[Database]:
+    """The empty database as seen through the proxy, with a connection that is already open."""
+    World(hasty_postgres).empty()
+    near = hasty_postgres.engine.url.render_as_string(hide_password=False)
+    database = open_database(near.replace(f":{postgres.port}/", f":{proxy.port}/"))
+    database.read(probe)
+    yield database
+    database.dispose()
+
+
+def probe(connection: Connection) -> int:
+    return connection.execute(text("SELECT 1")).scalar_one()
+
+
+def insert(connection: Connection, op_id: str = "op") -> None:
+    connection.execute(text("INSERT INTO operations VALUES ('default', :op, 0)"), {"op": op_id})
+
+
+def operations(db: Database) -> set[str]:
+    return db.read(lambda connection: set(connection.execute(text("SELECT op_id FROM operations")).scalars()))
+
+
+def test_a_commit_whose_answer_is_lost_is_reported_as_unknown(far: Database, proxy: Proxy, hasty_postgres: Database):
+    calls = []
+
+    def once(connection: Connection) -> None:
+        calls.append(1)
+        insert(connection)
+
+    proxy.drop_answer_to(COMMIT)
+    with pytest.raises(CommitUnknown):
+        far.write(once)
+    assert proxy.dropped.wait(10)
+    assert (len(calls), operations(hasty_postgres)) == (1, {"op"})
+    assert far.read(probe) == 1
+
+
+@pytest.mark.parametrize(("pattern", "times"), [(b"BEGIN", 1), (b"INSERT", 2)])
+def test_a_connection_that_breaks_before_the_commit_repeats_the_whole(
+    far: Database, proxy: Proxy, pattern: bytes, times: int
+):
+    calls = []
+
+    def both(connection: Connection) -> None:
+        calls.append(1)
+        insert(connection, "one")
+        insert(connection, "two")
+
+    proxy.drop_answer_to(pattern)
+    far.write(both)
+    assert proxy.dropped.is_set()
+    assert operations(far) == {"one", "two"}
+    assert len(calls) == times
+
+
+def test_a_connection_that_breaks_twice_does_nothing(far: Database, proxy: Proxy, hasty_postgres: Database):
+    calls = []
+
+    def cut(connection: Connection) -> None:
+        calls.append(1)
+        insert(connection, "one")
+        proxy.reset_connections()
+        insert(connection, "two")
+
+    with pytest.raises(Unavailable) as raised:
+        far.write(cut)
+    assert not isinstance(raised.value, CommitUnknown)
+    assert (len(calls), operations(hasty_postgres)) == (2, set())
+    assert far.read(probe) == 1
+
+
+def test_no_server_is_unavailable_and_its_return_is_noticed(far: Database, proxy: Proxy):
+    proxy.cut()
+    for call in (lambda: far.read(probe), lambda: far.write(insert)):
+        with pytest.raises(Unavailable) as raised:
+            call()
+        assert not isinstance(raised.value, CommitUnknown)
+        assert raised.value.retryable
+    proxy.restore()
+    far.write(insert)
+    assert operations(far) == {"op"}
+
+
+def test_a_read_on_a_connection_that_died_is_repeated(far: Database, proxy: Proxy):
+    proxy.reset_connections()
+    assert far.read(probe) == 1
+    proxy.drop_answer_to(b"SELECT 1")
+    assert far.read(probe) == 1
+
+
+def test_many_connections_that_died_are_all_replaced(far: Database, proxy: Proxy):
+    barrier = threading.Barrier(8)
+
+    def hold(connection: Connection) -> None:
+        probe(connection)
+        barrier.wait(30)
+
+    assert together([lambda: far.read(hold)] * 8) == [None] * 8
+    proxy.reset_connections()
+    for number in range(8):
+        far.write(partial(insert, op_id=f"op-{number}"))
+    assert len(operations(far)) == 8
+
+
+def test_an_error_of_the_statement_itself_is_not_an_outage(far: Database):
+    far.write(insert)
+    with pytest.raises(IntegrityError):
+        far.write(insert)
+    with pytest.raises(ZeroDivisionError):
+        far.write(lambda connection: (insert(connection, "half"), 1 // 0))  # type: ignore[func-returns-value]
+    assert operations(far) == {"op"}
+
+
+def test_deadlocks_are_repeated_and_never_shown(hasty_postgres: Database):
+    World(hasty_postgres).empty()
+    for name in ("a", "b"):
+        hasty_postgres.write(partial(insert, op_id=name))
+    barrier = threading.Barrier(2)
+    calls: list[str] = []
+
+    def lock_both(first: str, second: str) -> None:
+        def move(connection: Connection) -> None:
+            calls.append(first)
+            connection.execute(text("SET LOCAL deadlock_timeout = '10ms'"))
+            update = text("UPDATE operations SET seen_us = seen_us + 1 WHERE op_id = :op")
+            connection.execute(update, {"op": first})
+            if len(calls) <= 2:
+                barrier.wait(10)
+            connection.execute(update, {"op": second})
+
+        hasty_postgres.write(move)
+
+    assert together([lambda: lock_both("a", "b"), lambda: lock_both("b", "a")]) == [None, None]
+    assert len(calls) == 3
+    seen = hasty_postgres.read(lambda c: c.execute(text("SELECT sum(seen_us) FROM operations")).scalar_one())
+    assert seen == 4
+
+
+def test_a_server_that_restarts_is_used_again(hasty_postgres: Database, postgres: PostgresServer):
+    world = World(hasty_postgres)
+    world.empty()
+    route = world.started()
+    world.queued(route, "before", "a")
+    postgres.stop()
+    with pytest.raises(Unavailable):
+        world.queued(route, "meanwhile", "b")
+    with pytest.raises(Unavailable):
+        world.exec("before")
+    postgres.start()
+    world.queued(route, "after", "b")
+    assert [e.key.exec_id for e in world.execs.open_for("w1", 1)] == ["before", "after"]
+    world.check()
+
+
+def test_an_admission_whose_commit_is_unknown_can_be_repeated(far: Database, proxy: Proxy):
+    world = World(far)
+    route = world.started()
+    proxy.drop_answer_to(COMMIT)
+    with pytest.raises(CommitUnknown):
+        world.queued(route)
+    record, _, created = world.execs.admit(route.key, 1, request())
+    assert (record.status, created) == ("QUEUED", False)
+    world.check()
