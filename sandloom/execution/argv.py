@@ -30,7 +30,7 @@ class CommandLine:
 def build(spec: Spec, identity: str) -> CommandLine:
     """The command line for ``spec``; ``identity`` is the host directory with this uid's passwd, group and hosts.
 
-    Raises ``SpecInvalid`` for an empty argv, NUL characters, a relative ``cwd`` or reserved environment names.
+    Raises ``SpecInvalid`` for an empty argv, NUL characters, root, a relative ``cwd`` or reserved environment names.
     """
     _check(spec)
     plan = spec.plan
@@ -50,6 +50,8 @@ def _check(spec: Spec) -> None:
         raise SpecInvalid("argv is empty")
     if any("\0" in word for word in (*spec.argv, spec.cwd, spec.hostname)):
         raise SpecInvalid("argv, cwd and hostname cannot hold a NUL character")
+    if spec.plan.uid_separation and (spec.uid < 1 or spec.gid < 1):
+        raise SpecInvalid("a sandbox never runs as root")
     if not spec.cwd.startswith("/"):
         raise SpecInvalid("cwd must be absolute")
 

@@ -55,7 +55,9 @@ def build_etc(target: Path, *, host_etc: Path = Path("/etc"), extra: Iterable[st
             _copy(host_etc / name, target / name)
     for relative in extra:
         destination = target / relative
-        destination.parent.mkdir(parents=True, exist_ok=True)
+        for parent in reversed(destination.relative_to(target).parents[:-1]):
+            (target / parent).mkdir(exist_ok=True)
+            (target / parent).chmod(0o755)
         _copy(host_etc / relative, destination)
     _write(target / "nsswitch.conf", _NSSWITCH)
     _write(target / "profile", _PROFILE)
@@ -79,7 +81,8 @@ def identity_dir(base: Path, uid: int, gid: int, hostname: str) -> Path:
     target = base / f"{uid}-{gid}-{hostname}"
     if target.is_dir():
         return target
-    base.mkdir(mode=0o755, parents=True, exist_ok=True)
+    base.mkdir(parents=True, exist_ok=True)
+    base.chmod(0o755)
     draft = base / f".{target.name}.{os.getpid()}.{os.urandom(4).hex()}"
     draft.mkdir()
     for name, text in _identity(uid, gid, hostname).items():

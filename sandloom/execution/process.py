@@ -84,9 +84,9 @@ class Spawner:
 
         Without any call there is no deadline. Never raises: a spawner that cannot be told fences itself all the same.
         """
-        with self._lock:
-            self._deadline = deadline_boottime_seconds
-            current = self._incarnation
+        # Without the lock: the heartbeat must not wait for the burial of a dead spawner.
+        self._deadline = deadline_boottime_seconds
+        current = self._incarnation
         if current is not None:
             with contextlib.suppress(OSError):
                 current.sock.send(wire.LEASE + wire.pack(deadline_boottime_seconds))

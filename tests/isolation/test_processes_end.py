@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from sandloom.execution.spec import Reason
@@ -233,3 +235,50 @@ def test_the_first_cause_is_the_reason(sandbox):
     running.handle.cancel()
     verdict = running.end()
     assert (verdict.reason, verdict.signal, verdict.exit_code) == (Reason.CANCELLED, 9, 137)
+
+
+TRACER = r"""
+import ctypes, os, signal, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+libc.ptrace.restype = ctypes.c_long
+monitor = os.getppid()
+print("ready", flush=True)
+if libc.ptrace(16, monitor, None, None) != 0:
+    print("refused", flush=True)
+    sys.exit(5)
+os.waitpid(monitor, 0x40000000)
+print("attached", flush=True)
+registers = (ctypes.c_ulonglong * 27)()
+libc.ptrace(12, monitor, None, ctypes.byref(registers))
+text = b'{ "launch_error": "forged", "exit-code": [[[, "keeper": 1, "child-pid": "x" }\n{ "launch_error": "forged" }\n'
+area = registers[19] - 4096
+padded = text + b"\0" * (-len(text) % 8)
+for at in range(0, len(padded), 8):
+    libc.ptrace(4, monitor, area + at, struct.unpack("<Q", padded[at : at + 8])[0])
+def call(number, *arguments):
+    registers[10], registers[15] = number, -1 & (2**64 - 1)
+    for place, value in zip((14, 13, 12), arguments):
+        registers[place] = value
+    registers[16] = syscall_at
+    libc.ptrace(13, monitor, None, ctypes.byref(registers))
+    libc.ptrace(9, monitor, None, None)
+    os.waitpid(monitor, 0x40000000)
+syscall_at = registers[16] - 2
+call(1, 3, area, len(text))
+call(60, 1)
+print("forged", flush=True)
+os._exit(6)
+"""
+
+
+def test_a_command_that_traces_its_monitor_can_only_describe_its_own_end(sandbox):
+    if os.uname().machine != "x86_64":
+        pytest.skip("the tracer is written for x86_64")
+    running = sandbox.begin_python(TRACER, timeout_seconds=20)
+    verdict = running.end()
+    assert b"ready" in running.output, running.output
+    assert verdict.reason in (Reason.EXIT, Reason.SIGNAL, Reason.NOT_STARTED), verdict
+    assert str(verdict.error) not in ("isolation_failed", "process_limit", "spawner_lost"), (verdict, running.output)
+    assert sandbox.processes() == []
+    assert sandbox.run("true").verdict.exit_code == 0

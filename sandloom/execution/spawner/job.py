@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -32,7 +33,9 @@ class Job:
         self._inner: int | None = None
         self._status_fd = -1
         self._setup_fd = -1
+        self._report_fd = -1
         self._status_text = b""
+        self._report: dict[str, Any] | None = None
         self._main_status: int | None = None
         self._usage: list[resource.struct_rusage] = []
         self._inner_usage: resource.struct_rusage | None = None
@@ -40,20 +43,23 @@ class Job:
     def launch(self, stdin: int, stdout: int, stderr: int) -> int:
         """Fork; the caller closes the three descriptors. Returns the pid to reap. Raises ``OSError``."""
         self._status_fd, status_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        setup_write = -1
+        ours_to_close = [status_write]
         if self._kept:
+            self._report_fd, report_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             self._setup_fd, setup_write = os.pipe2(os.O_CLOEXEC)
             os.write(setup_write, b"\0")
+            ours_to_close += [report_write, setup_write]
         parent = os.getpid()
         try:
             self._main = os.fork()
             if self._main == 0:
-                start = keeper.run if self._kept else child.start
-                start(self.request, (stdin, stdout, stderr, status_write, self._setup_fd), parent)
+                fds = (stdin, stdout, stderr, status_write, self._setup_fd)
+                if self._kept:
+                    keeper.run(self.request, (*fds, report_write), parent)
+                child.start(self.request, fds, parent)
         finally:
-            os.close(status_write)
-            if setup_write >= 0:
-                os.close(setup_write)
+            for fd in ours_to_close:
+                os.close(fd)
         self.waiting.add(self._main)
         if self.request["timeout_seconds"] is not None:
             self.deadline = self._started + self.request["timeout_seconds"]
@@ -142,9 +148,7 @@ class Job:
         """Whether processes may exist that this job knows nothing of: its owner died before it could tell."""
         if self._main_status is None:
             return False
-        if self._kept:
-            return b'"keeper"' not in self._status_text
-        return self._inner is None
+        return self._read_report() is None if self._kept else self._inner is None
 
     def adopt(self, strays: list[int]) -> None:
         """Orphans that came to the spawner: this job ends when they have."""
@@ -154,42 +158,54 @@ class Job:
     # What is left
 
     def _read_status(self) -> None:
-        while True:
-            try:
-                chunk = os.read(self._status_fd, _STATUS_READ_BYTES)
-            except BlockingIOError:
-                break
-            if not chunk:
-                break
-            self._status_text += chunk
+        self._status_text += _read_available(self._status_fd)
         if self._inner is None and not self._kept:
-            self._inner = self._documents().get("child-pid")
+            inner = self._documents().get("child-pid")
+            self._inner = inner if isinstance(inner, int) else None
 
     def _documents(self) -> dict[str, Any]:
+        """What bwrap, or the child before it, wrote: one JSON object on each complete line.
+
+        Without a PID namespace a command can trace its bwrap and make it write anything, so nothing is taken on trust.
+        """
         merged: dict[str, Any] = {}
-        for line in self._status_text.splitlines():
-            merged.update(wire.unpack(line))
+        for line in self._status_text.split(b"\n")[:-1]:
+            with contextlib.suppress(ValueError, RecursionError):
+                document = wire.unpack(line)
+                if isinstance(document, dict):
+                    merged.update(document)
         return merged
+
+    def _read_report(self) -> dict[str, Any] | None:
+        """The keeper's last word; ``None`` when it was killed before it."""
+        if self._report is None and (text := _read_available(self._report_fd)):
+            self._report = wire.unpack(text)
+        return self._report
 
     def facts(self) -> wire.Facts:
         """Everything the worker needs for a verdict."""
         documents = self._documents()
-        kept = documents.get("keeper")
-        usages = [*self._usage, *([self._inner_usage] if self._inner_usage else [])]
-        usage = {name: kept[name] for name in keeper.USAGE_FACTS} if kept else keeper.usage_facts(usages)
-        if self._inner_usage is not None:
-            # bwrap outside was forked from this process, and the kernel counts that memory as its peak.
-            usage["max_rss_bytes"] = self._inner_usage.ru_maxrss * 1024
-        return {
+        set_up = self._set_up()
+        exit_code = documents.get("exit-code")
+        report = self._read_report() if self._kept else {"status": self._main_status, **self._measured()}
+        facts = {
             "cause": self.cause,
-            "exit_code": documents.get("exit-code"),
-            "status": kept["status"] if kept else self._main_status,
-            "launch_error": documents.get("launch_error"),
-            "errno": documents.get("errno"),
-            "set_up": self._set_up(),
+            "exit_code": exit_code if isinstance(exit_code, int) and 0 <= exit_code <= 255 else None,
+            "set_up": set_up,
             "duration_ms": round(1000 * (time.monotonic() - self._started)),
-            **usage,
+            **(report or {"status": self._main_status}),
         }
+        if set_up is not True:
+            facts.update((name, documents.get(name)) for name in ("launch_error", "errno"))
+        return facts
+
+    def _measured(self) -> dict[str, int]:
+        inner = [] if self._inner_usage is None else [self._inner_usage]
+        measured = keeper.usage_facts([*self._usage, *inner])
+        if inner:
+            # bwrap outside was forked from this process, and the kernel counts that memory as its peak.
+            measured["max_rss_bytes"] = inner[0].ru_maxrss * 1024
+        return measured
 
     def _set_up(self) -> bool | None:
         """Whether bwrap took the byte that it takes when all is set up; ``None`` where it is not asked to."""
@@ -202,7 +218,15 @@ class Job:
             return True
 
     def close(self) -> None:
-        for fd in (self._status_fd, self._setup_fd):
+        for fd in (self._status_fd, self._setup_fd, self._report_fd):
             if fd >= 0:
                 os.close(fd)
         self.control.close()
+
+
+def _read_available(fd: int) -> bytes:
+    chunks = []
+    with contextlib.suppress(BlockingIOError):
+        while chunk := os.read(fd, _STATUS_READ_BYTES):
+            chunks.append(chunk)
+    return b"".join(chunks)

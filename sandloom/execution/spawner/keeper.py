@@ -18,24 +18,26 @@ from . import child, linux, proctree, wire
 KILL_NOW = signal.SIGUSR1
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, KILL_NOW)
 _KILL_PASS_SECONDS = 0.01
-USAGE_FACTS = ("cpu_ms", "max_rss_bytes", "io_bytes")
 
 
 def run(request: dict[str, Any], fds: Sequence[int], parent: int) -> NoReturn:
-    """Start the command and keep it until nothing of it is left. ``fds`` as in ``child.start``."""
+    """Start the command and keep it until nothing of it is left.
+
+    ``fds``: the five of ``child.start``, then the pipe for the report, which bwrap and the command never have.
+    """
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         linux.become_subreaper()
         linux.die_with_parent(KILL_NOW)
         if os.getppid() != parent:
             os._exit(1)
+        own_pid = os.getpid()
         bwrap = os.fork()
         if bwrap == 0:
-            child.start(request, fds, os.getppid())
-        status_fd = fds[3]
-        _close_all_but(status_fd)
-        report = _Keeper(bwrap).serve()
-        os.write(status_fd, wire.pack({"keeper": report}) + b"\n")
+            child.start(request, fds[:5], own_pid)
+        report_fd = fds[5]
+        _close_all_but(report_fd)
+        os.write(report_fd, wire.pack(_Keeper(bwrap).serve()))
         os._exit(0)
     finally:
         os._exit(1)

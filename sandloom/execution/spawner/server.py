@@ -74,6 +74,11 @@ class Server:
                 self._spawn(message, fds)
 
     def _spawn(self, message: bytes, fds: list[int]) -> None:
+        if len(fds) < 3:
+            # This process has no descriptor left to receive them; the worker sees the end of the command's socket.
+            for fd in fds:
+                os.close(fd)
+            return
         request, (control_fd, stdout, stderr), stdin = wire.read_body(message, fds)
         control = socket.socket(fileno=control_fd)
         control.setblocking(False)

@@ -119,6 +119,8 @@ def test_the_environment_is_that_of_bwrap_itself():
         {"cwd": "relative"},
         {"cwd": "/work\0space"},
         {"hostname": "a\0"},
+        {"uid": 0},
+        {"gid": 0},
         {"env": {"LD_PRELOAD": "x"}},
         {"runtime_env": {"LD_AUDIT": "x"}},
     ],
