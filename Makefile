@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 BIN := .venv/bin
-CODE := sandloom api workers migrations scripts
+CODE := sandloom api workers migrations scripts benchmarks
 
 .PHONY: help demo test lint format bench fleet lock wheel clean
 

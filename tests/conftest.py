@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 SERVER_FIXTURES = {"postgres", "redis_server", "redis_url", "private_postgres", "private_redis", "postgres_url"}
 Server = TypeVar("Server", PostgresServer, RedisServer)
+# What is quick and says most comes first.
+ORDER = ("architecture", "unit", "docs", "contract", "properties", "services", "migration", "integration", "isolation")
 _numbers = itertools.count(1)
 _started: list[PostgresServer | RedisServer] = []
 
@@ -37,6 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.server)
+    items.sort(key=_place)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -161,6 +164,11 @@ def new_data_dir() -> Iterator[Callable[[], Path]]:
 def data_dir(new_data_dir: Callable[[], Path]) -> Path:
     """One directory that a sandbox's uid may traverse."""
     return new_data_dir()
+
+
+def _place(item: pytest.Item) -> int:
+    kind = item.nodeid.split("/")[1]
+    return ORDER.index(kind) if kind in ORDER else len(ORDER)
 
 
 def _running(server: Server) -> Iterator[Server]:
