@@ -71,6 +71,7 @@ def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublish
             declared_hash=settings.profile_hash,
             idle_ttl_seconds=settings.idle_ttl_seconds,
             orphan_release_grace_seconds=settings.orphan_release_grace_seconds,
+            history_retention_days=settings.history_retention_days,
         ),
     )
     execs = Execs(

@@ -26,6 +26,7 @@ from sandloom.errors import (
 )  # fmt: skip
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes import placement, repository
+from sandloom.sandboxes.audit import audit_of, history
 from sandloom.sandboxes.diagnose import owner_lives, refusal
 from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.states import LIVE, OPEN, SandboxStatus, Workspace
@@ -41,6 +42,7 @@ class SandboxPolicy:
     declared_hash: str
     idle_ttl_seconds: int = 1800
     orphan_release_grace_seconds: int = 300
+    history_retention_days: int = 15
 
 
 class Sandboxes:
@@ -128,6 +130,17 @@ class Sandboxes:
             return [self._route(row) for row in rows], total
 
         return self._db.read(page)
+
+    def audit(self, key: SandboxKey) -> dict[str, Any]:
+        """What became of the sandbox so far, in the form of the audit route."""
+
+        def look(connection: Connection) -> dict[str, Any]:
+            row = repository.fetch(connection, key)
+            if row is None:
+                raise SandboxNotFound
+            return audit_of(row, history(connection, key), self._policy.history_retention_days)
+
+        return self._db.read(look)
 
     def begin_release(self, key: SandboxKey, generation: int | None, by: str, reason: str) -> Route:
         """Move to RELEASING, or leave RELEASING and RELEASED as they are. The slot and the UID stay held."""
