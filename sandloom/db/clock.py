@@ -10,7 +10,7 @@ from sqlalchemy.sql.functions import GenericFunction
 
 
 class now_us(GenericFunction[int]):
-    """Microseconds since the epoch, UTC, when the statement runs."""
+    """Microseconds since the epoch, UTC, when the statement began: constant in it, so that indexes can be searched."""
 
     type = BigInteger()
     inherit_cache = True
@@ -19,7 +19,7 @@ class now_us(GenericFunction[int]):
 
 @compiles(now_us, "postgresql")
 def _postgresql(element: now_us, compiler: Any, **kwargs: Any) -> str:
-    return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
+    return "CAST(extract(epoch FROM statement_timestamp()) * 1000000 AS BIGINT)"
 
 
 @compiles(now_us, "sqlite")
@@ -29,4 +29,4 @@ def _sqlite(element: now_us, compiler: Any, **kwargs: Any) -> str:
 
 @compiles(now_us, "mysql", "mariadb")
 def _mysql(element: now_us, compiler: Any, **kwargs: Any) -> str:
-    return "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"
+    return "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"

@@ -89,6 +89,11 @@ def fetch(connection: Connection, key: ExecKey) -> Row[Any] | None:
     return connection.execute(select(execs).where(is_key(key))).one_or_none()
 
 
+def without_input() -> Select[Any]:
+    """Execs as ``to_exec`` takes them, with None for ``stdin``, which may have a MiB each."""
+    return select(*(column if column is not _e.stdin else literal(None).label("stdin") for column in execs.columns))
+
+
 def admission_query(key: ExecKey, exec_scope: str | None) -> Select[Any]:
     """The sandbox, its owner, and what admission weighs: ``queued`` on that worker, ``scope_taken``, and whether the
     exec is ``known``. One statement, so that a command never looks like its own rival."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tests.integration.domain.world import REFUSED, World, key, request
 
 BOXES = st.sampled_from(["box-1", "box-2", "box-3"])
 WORKERS = st.sampled_from(["w1", "w2"])
-EXEC_IDS = st.sampled_from([f"run-{n}" for n in range(8)])
+EXEC_IDS = st.sampled_from([f"run-{n}" for n in range(5)])
 SCOPES = st.sampled_from([None, "a", "b"])
 EVENTS = st.lists(st.sampled_from([("stdout", b"x"), ("stderr", b"y"), ("note", b"{}")]), max_size=3)
 
@@ -46,6 +47,8 @@ class DomainMachine(RuleBasedStateMachine):
         self.epochs: dict[str, int] = {}
         for worker_id in ("w1", "w2"):
             self.world.register(worker_id, capacity=2, root_id="shared", uid_start=700, uid_end=705)
+        for box in ("box-1", "box-2"):
+            self.world.running(self.world.ready(box), "run-0", "a")
 
     # --- the control plane ---
 
@@ -56,7 +59,15 @@ class DomainMachine(RuleBasedStateMachine):
         except SandloomError:
             return Fence(key(box), 1, "w1", 1)
 
-    @rule(target=records, box=BOXES, exec_id=EXEC_IDS, scope=SCOPES, back=st.integers(0, 1))
+    @rule(target=fences, box=BOXES)
+    def open(self, box: str) -> Fence:
+        """Resolve and connect."""
+        try:
+            return self.world.ready(box).fence
+        except SandloomError:
+            return Fence(key(box), 1, "w1", 1)
+
+    @rule(target=records, box=BOXES, exec_id=EXEC_IDS, scope=SCOPES, back=st.sampled_from([0, 0, 0, 1]))
     def admit(self, box: str, exec_id: str, scope: str | None, back: int) -> Exec | None:
         try:
             generation = self.world.sandboxes.get(key(box)).generation - back
@@ -95,6 +106,19 @@ class DomainMachine(RuleBasedStateMachine):
     def claim(self, record: Exec | None) -> Exec | None:
         return record and (self.world.claim(record) or record)
 
+    @rule(worker_id=WORKERS)
+    def claim_all(self, worker_id: str) -> None:
+        """What a worker does that has slots and reads its queue."""
+        for found in self.world.execs.open_for(worker_id, self.epochs.get(worker_id, 1)):
+            self._try(partial(self._claim_and_append, self.world.execs.get(found.key)))
+
+    def _claim_and_append(self, record: Exec) -> None:
+        self.world.sandboxes.mark_ready(record.fence)
+        claimed = self.world.claim(record)
+        if claimed is not None:
+            owner = (record.key, record.worker_id, record.worker_epoch)
+            assert self.world.execs.append(*owner, claimed.last_seq, [("stdout", b"x")])
+
     @rule(target=records, box=BOXES, exec_id=EXEC_IDS)
     def look(self, box: str, exec_id: str) -> Exec | None:
         try:
@@ -117,6 +141,14 @@ class DomainMachine(RuleBasedStateMachine):
     def refuse(self, record: Exec | None) -> None:
         if record is not None:
             self.world.execs.refuse(record.key, record.worker_id, record.worker_epoch, REFUSED)
+
+    @rule(box=BOXES)
+    def finish_all(self, box: str) -> None:
+        """Whatever runs in a sandbox ends, and a release of it is then done."""
+        for record in self.world.execs.list(key(box), 50, 0)[0]:
+            if record.status is ExecStatus.RUNNING:
+                assert self.world.finish(record)
+        self._try(lambda: self.world.sandboxes.finish_release(self.world.sandboxes.get(key(box)).fence))
 
     @rule(fence=fences)
     def finish_release(self, fence: Fence) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,7 +13,8 @@ import pytest
 from sqlalchemy import Connection, event
 
 from sandloom.db import Database, open_database
-from sandloom.execs.records import Exec
+from sandloom.execs.admission import request_document
+from sandloom.execs.records import Exec, ExecRequest
 from sandloom.sandboxes.records import Route
 from tests.integration.domain.world import DONE, World, key
 from tests.services.postgres import PostgresServer
@@ -88,6 +90,7 @@ def test_no_call_sends_more_than_it_needs(log: ServerLog):
 
 SANDBOXES, EXECS, WORKERS = 5_000, 50_000, 10
 
+REQUEST = json.dumps(request_document(ExecRequest("run", ("true",))))
 FILL = (
     f"""INSERT INTO workers SELECT 'w' || n, 1, 'ACTIVE', 'q' || n, '', '', 'coding-default', 'h', 'h', 2, 'local',
     'r' || n, 1, 100000, 1, 1000, 8, 500, 0, 9e15, 1, '{{}}', '{{}}' FROM generate_series(1, {WORKERS}) n""",
@@ -97,8 +100,9 @@ FILL = (
     FROM generate_series(1, {SANDBOXES}) n""",
     f"""INSERT INTO execs SELECT 'default', 'box-' || (mod(n, {SANDBOXES}) + 1), 'run-' || n, 1,
     'w' || (mod(n, {WORKERS}) + 1), 1, CASE WHEN mod(n, 500) = 0 THEN 'QUEUED' ELSE 'SUCCEEDED' END, NULL, NULL,
-    CASE WHEN mod(n, 500) = 0 THEN 'w' || (mod(n, {WORKERS}) + 1) END, 'h', '{{}}', '{{}}', NULL, 1, 0, NULL, 'exit', NULL,
-    NULL, false, NULL, 1, 3, NULL, 0, n, n, n, CASE WHEN mod(n, 500) <> 0 THEN n END, NULL
+    CASE WHEN mod(n, 500) = 0 THEN 'w' || (mod(n, {WORKERS}) + 1) END, 'h',
+    '{REQUEST}', '{{}}', NULL, 1,
+    0, NULL, 'exit', NULL, NULL, false, NULL, 1, 3, NULL, 0, n, n, n, CASE WHEN mod(n, 500) <> 0 THEN n END, NULL
     FROM generate_series(1, {EXECS}) n""",
     f"""INSERT INTO exec_events SELECT 'default', 'box-' || (mod(n, {SANDBOXES}) + 1), 'run-' || n, s, 'status', '', n
     FROM generate_series(1, {EXECS}) n, generate_series(1, 3) s""",
@@ -168,7 +172,7 @@ def sent(db: Database, call: Callable[[], Any]) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
 
     def note(conn: Connection, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool) -> None:
-        if not statement.startswith("INSERT INTO"):
+        if statement.split()[0] in ("SELECT", "UPDATE", "DELETE", "WITH"):
             found.append((statement, parameters))
 
     event.listen(db.engine, "before_cursor_execute", note)
