@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
-from api.event_log import EventReader, event_data
+from api.event_log import event_data
 from sandloom.execs.records import Event
 
 SSE = "text/event-stream"
 NDJSON = "application/x-ndjson"
 
 
+class Batches(Protocol):
+    """What an ``EventReader`` gives: lists of events, empty ones when it is quiet, and whether it reached the end."""
+
+    finished: bool
+
+    def __iter__(self) -> Iterator[list[Event]]: ...
+
+
 def event_entry(event: Event) -> dict[str, Any]:
     return {"id": event.seq, "event": event.kind, "data": event_data(event)}
 
 
-def sse(reader: EventReader) -> Iterator[bytes]:
+def sse(reader: Batches) -> Iterator[bytes]:
     """``id``, ``event`` and ``data`` of each; a comment when it is quiet; ``end`` without an id when it is over."""
     # Sent at once, so that the client and every proxy see that the stream is open.
     yield b"retry: 1000\n\n"
@@ -27,7 +35,7 @@ def sse(reader: EventReader) -> Iterator[bytes]:
         yield b"event: end\ndata: {}\n\n"
 
 
-def ndjson(reader: EventReader) -> Iterator[bytes]:
+def ndjson(reader: Batches) -> Iterator[bytes]:
     """One object per line; an empty line when it is quiet."""
     for events in reader:
         yield b"".join(_line(event_entry(event)) for event in events) or b"\n"
@@ -35,7 +43,7 @@ def ndjson(reader: EventReader) -> Iterator[bytes]:
         yield _line({"event": "end", "data": {}})
 
 
-FORMATS: dict[str, Callable[[EventReader], Iterator[bytes]]] = {SSE: sse, NDJSON: ndjson}
+FORMATS: dict[str, Callable[[Batches], Iterator[bytes]]] = {SSE: sse, NDJSON: ndjson}
 
 
 def _sse_event(event: Event) -> bytes:

@@ -20,6 +20,9 @@ from sandloom.sandboxes.gateway import SandboxGateway
 from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.settings import Settings
 from sandloom.streams import open_bus
+from sandloom.telemetry import get_logger
+
+_log = get_logger("api.services")
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ def build(settings: Settings) -> Services:
     db = open_database(settings.database_url, pool_size=settings.database_pool_size)
     if settings.database_auto_ddl:
         upgrade(db)
-    check_schema(db)
+    if extra := check_schema(db):
+        _log.warning("the database has more than this release knows", columns=list(extra))
     bus = open_bus(settings.bus_url, settings.broker_namespace)
     publisher = KombuPublisher(settings.broker_url, namespace=settings.broker_namespace)
     return assemble(settings, db, bus, publisher)

@@ -155,7 +155,7 @@ def test_parameters_given_twice_and_broken_escapes(sender: Sender) -> None:
             "?generation=%D9%A1",
             "?a[]=1",
         ):
-            sender.send(operation.method, target(operation) + raw, b"{}", JSON)
+            sender.send(operation.method, target(operation, {"sandbox_id": "other"}) + raw, b"{}", JSON)
 
 
 HEADERS = [
