@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from kombu import Connection, Producer
 
 from sandloom.broker.queues import broker_url, is_redis, tls_options, transport_options
 from sandloom.broker.transports import PublishingTransport
+
+#: All links may be in use for this long before a caller gives up.
+TURN_SECONDS: Final = 1.0
 
 
 class LinksBusy(Exception):
@@ -44,32 +47,37 @@ class Links:
         self._url = broker_url(url)
         self._timeout_seconds = timeout_seconds
         self._options = transport_options(url, namespace, consume=False, timeout_seconds=timeout_seconds)
-        self._slots = threading.BoundedSemaphore(limit)
+        self._turns = threading.BoundedSemaphore(limit)
         self._lock = threading.Lock()
         self._idle: list[Link] = []
         self._closed = False
 
     @contextlib.contextmanager
-    def borrow(self, *, fresh: bool = False) -> Iterator[Link]:
-        """A link for the ``with`` block; one that raised there is thrown away, and all idle ones with it when it had
-        worked before, since they share its fate. ``fresh``: not one that was used before.
-
-        Raises ``LinksBusy``, and whatever the transport raises when it cannot connect.
-        """
-        if not self._slots.acquire(timeout=self._timeout_seconds):
+    def turn(self) -> Iterator[None]:
+        """The right to use a link, for the ``with`` block; ``LinksBusy`` when no turn comes in time."""
+        if not self._turns.acquire(timeout=TURN_SECONDS):
             raise LinksBusy
         try:
-            link = (None if fresh else self._take()) or self._connect()
-            try:
-                yield link
-            except BaseException:
-                link.close()
-                self._drop_idle()
-                raise
-            link.used = True
-            self._give_back(link)
+            yield
         finally:
-            self._slots.release()
+            self._turns.release()
+
+    @contextlib.contextmanager
+    def borrow(self, *, fresh: bool = False) -> Iterator[Link]:
+        """A link for the ``with`` block, within a turn. One that raises there is thrown away, and all idle ones with
+        it, since they share its fate. ``fresh``: not one that was used before.
+
+        Raises whatever the transport raises when it cannot connect.
+        """
+        link = (None if fresh else self._take()) or self._connect()
+        try:
+            yield link
+        except BaseException:
+            link.close()
+            self._drop_idle()
+            raise
+        link.used = True
+        self._give_back(link)
 
     def close(self) -> None:
         self._closed = True

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import redis
 
-from sandloom.broker.links import Links
+from sandloom.broker.links import Links, LinksBusy
 from sandloom.broker.message import RING_TASK, TaskMessage, ring_arguments, task_message
 from sandloom.broker.queues import PUBLISH_TIMEOUT_SECONDS
 from sandloom.errors import Unavailable
@@ -18,8 +18,9 @@ from sandloom.streams.breaker import Breaker
 
 log = logging.getLogger(__name__)
 
-MAX_LINKS: Final = 8
+MAX_LINKS: Final = 16
 BREAKER_SECONDS: Final = 1.0
+_DOWN: Final = "the broker does not answer"
 #: A server that is there but does not answer: a second try would only double the wait.
 _TIMEOUTS: Final = (TimeoutError, redis.TimeoutError)
 
@@ -68,20 +69,31 @@ class KombuPublisher:
         ``TypeError`` or ``ValueError`` for arguments that are not JSON."""
         task_id = task_id or str(uuid.uuid4())
         message = task_message(task, kwargs, task_id=task_id, ignore_result=ignore_result)
+        failures = self._breaker.failures
         if not self._breaker.allow():
-            raise Unavailable("the broker does not answer")
+            raise Unavailable(_DOWN)
+        try:
+            with self._links.turn():
+                # Whoever waited for its turn while others failed would only fail the same way, later.
+                if self._breaker.failures != failures:
+                    raise Unavailable(_DOWN)
+                self._try(queue, message)
+        except LinksBusy:
+            raise Unavailable("too many messages are being sent at once") from None
+        return task_id
+
+    def close(self) -> None:
+        self._links.close()
+
+    def _try(self, queue: str, message: TaskMessage) -> None:
         try:
             self._publish(queue, message)
         except Exception as error:
             # Transports raise what they like (redis, amqp, OSError); none of it may show a URL with its password.
             if self._breaker.failure():
                 log.warning("the broker does not take messages (%s)", type(error).__name__)
-            raise Unavailable("the broker does not answer") from None
+            raise Unavailable(_DOWN) from None
         self._breaker.success()
-        return task_id
-
-    def close(self) -> None:
-        self._links.close()
 
     def _publish(self, queue: str, message: TaskMessage) -> None:
         """A link that idled through a restart of the broker is broken: then, and only then, try once more."""

@@ -18,6 +18,7 @@ class Breaker:
         self._lock = threading.Lock()
         self._is_open = False
         self._next_try_seconds = 0.0
+        self.failures = 0  # how many were reported; who waits for a turn sees whether others failed meanwhile
 
     def allow(self) -> bool:
         """Whether the caller may try now. Whoever may, reports ``success`` or ``failure``."""
@@ -40,5 +41,6 @@ class Breaker:
         with self._lock:
             was_closed = not self._is_open
             self._is_open = True
+            self.failures += 1
             self._next_try_seconds = self._clock() + self._open_seconds
             return was_closed

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 #: Bounds one connect and one answer each; a publish takes at most both.
 TIMEOUT_SECONDS: Final = 0.5
 BREAKER_SECONDS: Final = 1.0
-MAX_PUBLISH_CONNECTIONS: Final = 16
+MAX_PUBLISH_CONNECTIONS: Final = 64
 
 
 class RedisBus:

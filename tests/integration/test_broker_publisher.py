@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -55,6 +56,13 @@ def take(url: str, count: int, name: str = QUEUE) -> list[Any]:
         for _, message in taken:
             message.ack()
     return taken
+
+
+def until_blocked(publisher: KombuPublisher) -> None:
+    """Until a thread waits for a turn."""
+    deadline = time.monotonic() + LONG_SECONDS
+    while not publisher._links._turns._cond._waiters:  # type: ignore[attr-defined]
+        assert time.monotonic() < deadline
 
 
 def test_a_doorbell_arrives_as_a_task_message(publisher: KombuPublisher, url: str) -> None:
@@ -155,6 +163,32 @@ def test_with_a_redis_that_is_stopped_no_caller_waits_two_seconds(private_redis:
     while not publisher.ring(QUEUE, KEY, 3):
         assert time.monotonic() < deadline
     publisher.close()
+
+
+def test_when_all_links_are_busy_a_caller_gives_up_and_nobody_else_is_refused(
+    publisher: KombuPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandloom.broker.links.TURN_SECONDS", 0.01)
+    with ExitStack() as turns:
+        for _ in range(module.MAX_LINKS):
+            turns.enter_context(publisher._links.turn())
+        with pytest.raises(Unavailable):
+            publisher.send(QUEUE, "sandloom.connect", {})
+    assert publisher.ring(QUEUE, KEY, 1)
+
+
+def test_who_waited_for_a_turn_while_another_failed_does_not_try_too(publisher: KombuPublisher) -> None:
+    tried: list[str] = []
+    publisher._publish = lambda queue, message: tried.append(queue)  # type: ignore[method-assign]
+    with ExitStack() as turns, ThreadPoolExecutor(1) as pool:
+        for _ in range(module.MAX_LINKS):
+            turns.enter_context(publisher._links.turn())
+        waiting = pool.submit(publisher.ring, QUEUE, KEY, 1)
+        until_blocked(publisher)
+        publisher._breaker.failure()
+        turns.close()
+        assert waiting.result(LONG_SECONDS) is False
+    assert tried == []
 
 
 def test_a_failure_is_logged_once_and_shows_no_password(caplog: pytest.LogCaptureFixture) -> None:
