@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from api.operations import Call
+from api.owned_names import owned_names
 from sandloom.contracts.rest import ExecBody
-from sandloom.errors import CredentialBrokerUnavailable, EgressPolicyUnsupported, ModelAccessUnavailable
+from sandloom.errors import (
+    CredentialBrokerUnavailable,
+    EgressPolicyUnsupported,
+    EnvironmentRefused,
+    ModelAccessUnavailable,
+)
 from sandloom.execs.records import ExecRequest
 
 
 def exec_request(body: ExecBody) -> ExecRequest:
-    """The command to admit. Raises for sensitive_env, model_access and egress, which nothing here can serve."""
+    """The command to admit. Raises for names in env that the runtime owns, and for sensitive_env, model_access and
+    egress, which nothing here can serve."""
+    if owned := owned_names(body.env):
+        raise EnvironmentRefused(f"The runtime owns these names, so env must not set them: {', '.join(owned)}")
     if body.sensitive_env:
         names = ", ".join(sorted(body.sensitive_env))
         raise CredentialBrokerUnavailable(f"sensitive_env needs a credential broker, and there is none: {names}")

@@ -146,6 +146,10 @@ def test_what_no_part_here_can_serve_is_refused_by_name(api: Api, http: httpx.Cl
     assert "s3cret" not in secret.text
     model = start(http, generation, "run-1", model_access={"provider": "openai"})
     assert (model.status_code, model.json()["code"]) == (409, "SANDBOX_MODEL_ACCESS_UNAVAILABLE")
+    owned = start(http, generation, "run-1", env={"A": "v", "LD_PRELOAD": "v4lue", "http_proxy": "v4lue"})
+    assert (owned.status_code, owned.json()["code"]) == (400, "SANDBOX_ENV_REFUSED")
+    assert owned.json()["detail"].endswith(": LD_PRELOAD, http_proxy")
+    assert "v4lue" not in owned.text
     egress = start(http, generation, "run-1", egress={"allow": ["example.org"]})
     assert (egress.status_code, egress.json()["code"]) == (409, "SANDBOX_EGRESS_POLICY_UNSUPPORTED")
 
@@ -179,3 +183,12 @@ def test_diagnostics_count_commands_and_places(api: Api, http: httpx.Client) -> 
     assert health["workers"] == {"live": 1, "total": 1}
     assert health["worker"]["id"] == "worker-a"
     assert health["dependencies"]["database"] == "UP"
+
+
+def test_the_audit_tells_a_sandboxs_life(api: Api, http: httpx.Client) -> None:
+    generation = api.ready_sandbox()
+    audit = http.get("/api/v1/sandboxes/box/audit").json()
+    assert (audit["generation"], audit["status"], audit["lifecycle_count"]) == (generation, "READY", 1)
+    assert audit["history"][0]["created_by"] == "operator"
+    assert audit["history"][0]["ready_at"] is not None
+    assert http.get("/api/v1/sandboxes/none/audit").json()["code"] == "SANDBOX_NOT_FOUND"
