@@ -15,6 +15,7 @@ from sandloom.execution.spawner import wire
 from sandloom.execution.spec import SpawnerUnavailable
 
 _SEND_TIMEOUT_SECONDS = 10
+_BURIAL_SECONDS = 30
 # The package is loaded by its own short name, so that no other module of the service is ever imported over there.
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); import spawner.server as s; sys.path.pop(0); s.main(int(sys.argv[2]))"
@@ -72,12 +73,18 @@ class Spawner:
 
         The request may have been sent to a spawner that dies meanwhile: then its socket ends without facts.
         """
-        current = self._current()
-        try:
-            wire.send_spawn(current.sock, body, fds, stdin_fd)
-        except OSError as error:
-            raise SpawnerUnavailable(f"the spawner takes no command: {error}") from error
-        return current
+        for attempt in range(2):
+            current = self._current()
+            try:
+                wire.send_spawn(current.sock, body, fds, stdin_fd)
+                return current
+            except ConnectionError as error:
+                # It died unnoticed and took nothing: the next one may have the request.
+                if attempt or not current.buried.wait(_BURIAL_SECONDS):
+                    raise SpawnerUnavailable(f"the spawner dies: {error}") from error
+            except OSError as error:
+                raise SpawnerUnavailable(f"the spawner takes no command: {error}") from error
+        raise AssertionError("unreachable")
 
     def lease(self, deadline_boottime_seconds: float) -> None:
         """Let commands live until CLOCK_BOOTTIME reaches the deadline; then the spawner ends them by itself.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 import signal
 import sys
 import threading
@@ -184,3 +185,25 @@ def test_the_monitor_killed_from_outside_is_no_launch_fault(mine, own_spawner):
     verdict = running.end()
     assert (verdict.reason, verdict.error) == (Reason.SIGNAL, None)
     assert mine.processes() == []
+
+
+def test_a_command_sent_to_a_spawner_that_just_died_runs_on_the_next(mine, own_spawner):
+    for _ in range(10):
+        own_spawner.start()
+        os.kill(own_spawner.pid, signal.SIGKILL)
+        verdict = mine.run("true").verdict
+        # Either it was taken and is lost, or it runs; it is never refused and never hangs.
+        assert verdict.exit_code == 0 or verdict.error is LaunchFault.SPAWNER_LOST
+
+
+def test_the_spawner_may_die_at_any_moment(mine, own_spawner):
+    """Between fork, namespaces, mounts and exec there is no moment at which something would be left."""
+    moments = random.Random(7)
+    for _ in range(12):
+        running = [mine.begin_shell("(setsid sleep 300 &); sleep 300") for _ in range(3)]
+        threading.Event().wait(moments.uniform(0, 0.06))
+        os.kill(own_spawner.pid, signal.SIGKILL)
+        for command in running:
+            assert command.end().error is LaunchFault.SPAWNER_LOST
+        assert mine.processes() == []
+    assert mine.run("true").verdict.exit_code == 0

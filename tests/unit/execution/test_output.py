@@ -24,7 +24,7 @@ def make(pipe, name="stdout", max_bytes=100):
 
 @pytest.fixture
 def closing():
-    streams = []
+    streams: list[Stream] = []
     yield streams.append
     for stream in streams:
         stream.close()
