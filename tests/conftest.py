@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.services.account import passable_directory, remove_tree
 from tests.services.bubblewrap import why_bwrap_fails
-from tests.services.need import missing
+from tests.services.need import in_ci, missing
 from tests.services.postgres import PostgresServer, migrate
 from tests.services.process import stop_everything
 from tests.services.redis import RedisServer
@@ -31,6 +32,11 @@ _started: list[PostgresServer | RedisServer] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Nothing is timed; CI tries the same examples every time, at home new ones are looked for.
+    settings.register_profile(
+        "sandloom", deadline=None, derandomize=in_ci(), suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("sandloom")
     # A terminated run unwinds its fixtures like an interrupted one.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
