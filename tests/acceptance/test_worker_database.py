@@ -16,6 +16,9 @@ from tests.services.proxy import Proxy
 
 pytestmark = [pytest.mark.bwrap, pytest.mark.slow]
 
+#: The statement itself; the word alone also stands in READ COMMITTED, which each new connection sets.
+COMMIT = b"COMMIT\x00"
+
 
 @pytest.fixture
 def proxied(postgres_url: str, redis_url: str, data_dir: Path) -> Iterator[tuple[WorkerFleet, Proxy]]:
@@ -37,12 +40,12 @@ def test_commits_whose_answer_is_lost_are_looked_up(proxied: tuple[WorkerFleet, 
     route = fleet.ready()
     lost = 0
     for _ in range(8):
-        proxy.drop_answer_to(b"COMMIT")
+        proxy.drop_answer_to(COMMIT)
         key = fleet.shell(route, "echo ran >> /workspace/count; for i in 1 2 3; do echo $i; sleep 0.1; done")
         while not fleet.execs.get(key).terminal:
             if proxy.dropped.wait(0.05):
                 lost += 1
-                proxy.drop_answer_to(b"COMMIT")
+                proxy.drop_answer_to(COMMIT)
         record = fleet.execs.get(key, output=True)
         assert (record.status, record.stdout) == (ExecStatus.SUCCEEDED, b"1\n2\n3\n"), record
         seqs = [event.seq for event in fleet.execs.events(key, 0).events]
@@ -66,6 +69,7 @@ def test_a_running_command_outlives_an_outage_of_the_database(proxied: tuple[Wor
     proxy.restore()
     record = fleet.ended(key, 60)
     assert (record.status, record.stdout) == (ExecStatus.SUCCEEDED, b"1\n2\n3\n4\n5\n6\n")
+    until(lambda: bool((worker := fleet.services.fleet.get("w1")) and worker.live))
     assert fleet.run(route, "echo on").stdout == b"on\n"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sandloom.broker.control import BusControl
+from sandloom.errors import ExecNotFound
 from sandloom.execs.gateway import ExecGateway
 from sandloom.execs.records import Exec, ExecRequest
 from sandloom.execs.states import ExecStatus
@@ -118,7 +119,15 @@ class WorkerFleet:
         return self.ended(self.shell(route, script, **request))
 
     def until_running(self, key: ExecKey) -> None:
-        until(lambda: self.execs.get(key).status is ExecStatus.RUNNING)
+        """Also for an exec that others are about to admit."""
+
+        def runs() -> bool:
+            try:
+                return self.execs.get(key).status is ExecStatus.RUNNING
+            except ExecNotFound:
+                return False
+
+        until(runs)
 
     def file(self, route: Route, name: str, data: bytes) -> None:
 
