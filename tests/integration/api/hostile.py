@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from api.operations import Operation
-from tests.integration.api.servers import TOKEN, Api
+from tests.integration.api.servers import TOKEN
 
 IDS = [
     "box", "run-1", "ab", "a" * 128, "a" * 129, "a" * 3000, "resolve", "mcp", "diagnostics", "..", ".", "a/b", "a%2Fb",
@@ -60,10 +60,9 @@ class Reply:
 class Sender:
     """One kept-alive connection; every reply must be below 500, and a problem when it is an error."""
 
-    def __init__(self, api: Api) -> None:
-        self._host, self._port = api.host_port
-        self._tenant = api.tenant_id
-        self._connection = http.client.HTTPConnection(self._host, self._port, timeout=60)
+    def __init__(self, host_port: tuple[str, int], tenant_id: str) -> None:
+        self._tenant = tenant_id
+        self._connection = http.client.HTTPConnection(*host_port, timeout=60)
 
     def close(self) -> None:
         self._connection.close()

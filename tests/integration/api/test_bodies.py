@@ -78,10 +78,10 @@ def test_a_chunked_body_is_cut_off_at_the_limit(any_server: Api) -> None:
     assert (answer.status, problem(answer)["code"]) == (413, "BODY_TOO_LARGE")
 
 
-def test_without_a_token_no_body_is_waited_for(any_server: Api) -> None:
-    if any_server.process is None:
-        pytest.skip("waitress reads a body before it asks the application; its limits are tested above")
-    answer = exchange(any_server, request(any_server, "POST", RESOLVE, AS_JSON, "Content-Length: 1000", token="wrong"))
+def test_without_a_token_a_body_is_not_read(any_server: Api) -> None:
+    head = request(any_server, "POST", RESOLVE, AS_JSON, "Content-Length: 1000", token="wrong")
+    # Waitress reads a whole body, of bounded size, before it asks the application; gunicorn's is never sent here.
+    answer = exchange(any_server, head + (b"x" * 1000 if any_server.process is None else b""))
     assert (answer.status, problem(answer)["code"]) == (401, "UNAUTHORIZED")
 
 

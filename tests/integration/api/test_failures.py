@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import structlog
 
 from api.app import create_app
 from api.services import Services, assemble
@@ -15,6 +17,7 @@ from sandloom.broker.publisher import KombuPublisher
 from sandloom.db import open_database
 from sandloom.settings import Settings
 from sandloom.streams import MemoryBus
+from sandloom.telemetry import configure
 from tests.integration.api.servers import TOKEN, embedded, environment
 from tests.services.account import free_port
 from tests.services.postgres import PostgresServer
@@ -30,19 +33,33 @@ def services(sqlite_url: str, tmp_path: Path) -> Iterator[Services]:
     services.close()
 
 
-def test_an_unexpected_exception_is_a_500_without_details(services: Services, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """The service's log as in production; each record's ``msg`` is the line as a mapping."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    configure("error", "json")
+    yield caplog
+    structlog.reset_defaults()
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+
+
+def test_an_unexpected_exception_is_a_500_without_details(services: Services, log: pytest.LogCaptureFixture) -> None:
     app = create_app(services)
 
     @app.get("/api/v1/broken")
     def broken() -> str:
         raise RuntimeError("the reason is in the log only")
 
-    with caplog.at_level(logging.ERROR):
-        answer = app.test_client().get("/api/v1/broken", headers=HEADERS | {"X-Request-ID": "find-me"})
+    answer = app.test_client().get("/api/v1/broken", headers=HEADERS | {"X-Request-ID": "find-me"})
     assert answer.status_code == 500
     assert answer.get_json()["code"] == "SANDBOX_INTERNAL_ERROR"
     assert b"reason" not in answer.data
     assert answer.headers["X-Request-ID"] == "find-me"
+    line: Any = log.records[-1].msg
+    assert line["request_id"] == "find-me"
+    assert "the reason is in the log only" in line["exception"]
+    assert TOKEN not in str(line)
 
 
 def test_a_database_that_is_down_is_503_with_retry_after(private_postgres: PostgresServer, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ JSON = {"Content-Type": "application/json"}
 def sender(api: Api) -> Iterator[Sender]:
     """The sandbox ``box`` is there with generation 1; files are asked of generation 7, so no worker is needed."""
     api.ready_sandbox()
-    sender = Sender(api)
+    sender = Sender(api.host_port, api.tenant_id)
     yield sender
     sender.close()
 
