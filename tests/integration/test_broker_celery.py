@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from celery._state import _set_task_join_will_block
 from celery.signals import worker_ready
 
 from sandloom.broker.memory import store_of
@@ -66,6 +67,8 @@ class Running:
         self.worker.stop()
         self.thread.join(LONG_SECONDS)
         worker_ready.disconnect(dispatch_uid=self.uid)
+        # A worker marks its whole process as one in which nobody may wait for results.
+        _set_task_join_will_block(False)
         assert not self.thread.is_alive()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from celery import Celery, chain, group
+from celery._state import _set_task_join_will_block
 from celery.signals import worker_ready
 
 from sandloom.broker.envelope import OPERATOR_KEY_ID, Verifier, operator_key
@@ -89,6 +90,8 @@ class Answering:
         self._worker.stop()
         self._thread.join(LONG_SECONDS)
         worker_ready.disconnect(dispatch_uid=self._uid)
+        # A worker marks its whole process as one in which nobody may wait for results.
+        _set_task_join_will_block(False)
         assert not self._thread.is_alive()
 
 
