@@ -19,6 +19,7 @@ from workers.homes import Homes
 from workers.identity import Identity
 from workers.ledger import Ledger
 from workers.output import Events, Flusher, OutputWriter, batches
+from workers.runtime_env import RuntimeEnvironment
 from workers.translate import Ending, Home, env_refused, limits_of, lost, outcome_of, refused, spec_of
 
 log = get_logger("sandloom.workers.commands")
@@ -76,6 +77,7 @@ class Commands:
         self._homes = homes
         self._engine = engine
         self._limits = limits_of(engine.settings)
+        self._runtime_env = RuntimeEnvironment(engine.settings)
         self._bus = bus
         self._given_up = given_up
         self._flusher = Flusher()
@@ -140,12 +142,13 @@ class Commands:
             return None
 
     def _execute(self, running: Running, record: Exec, home: Home, ledger: Ledger) -> tuple[Events, Outcome]:
-        spec = spec_of(record, home, self._engine.plan, self._engine.settings, self._limits)
+        engine = self._engine
+        spec = spec_of(record, home, engine.plan, engine.settings, self._limits, self._runtime_env.next())
         writer = OutputWriter(
             self._flusher, lambda events: self._append(running.key, ledger, events), lambda: running.end(Ending.FENCED)
         )
         try:
-            handle = self._engine.runner.start(spec, writer.sink)
+            handle = engine.runner.start(spec, writer.sink)
         except SpecInvalid as error:
             raise env_refused(str(error)) from error
         except SpawnerUnavailable as error:
