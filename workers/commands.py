@@ -88,23 +88,26 @@ class Commands:
 
     def run(self, key: ExecKey, generation: int) -> Exec | None:
         """Claim the exec and, if that was won, see it to its end; returns it as it was claimed."""
+        # Before the command counts as running: a release that waits for running commands may hold the workspace.
+        home = self._prepare(key, generation)
+        if home is None:
+            return None
         running = Running(key, generation)
         with self._lock:
             if key in self._running:
                 return None
             self._running[key] = running
         try:
-            return self._run(running)
+            return self._run(running, home)
         finally:
             with self._lock:
                 del self._running[key]
             running.done.set()
 
-    def _run(self, running: Running) -> Exec | None:
+    def _run(self, running: Running, home: Home) -> Exec | None:
         ledger = Ledger(self._execs, self._identity, running.key, running.generation, self._given_up)
-        home = self._prepare(running)
-        record = self._claim(ledger, running.key) if home is not None else None
-        if home is None or record is None:
+        record = self._claim(ledger, running.key)
+        if record is None:
             return None
         self._bus.publish_head(running.key, ledger.seq, False)
         try:
@@ -118,21 +121,24 @@ class Commands:
         self._finish(running, ledger, events, outcome)
         return record
 
-    def _prepare(self, running: Running) -> Home | None:
-        """The workspace, before the claim: after a restart a sandbox with waiting commands is only assigned.
+    def _prepare(self, key: ExecKey, generation: int) -> Home | None:
+        """The workspace: after a restart a sandbox with waiting commands is only assigned.
 
         None when there is nothing to do, or nothing to do now: the row then still waits.
         """
         try:
-            return self._homes.home(running.key.sandbox, running.generation)
+            return self._homes.home(key.sandbox, generation)
         except (DiskFull, WorkspaceFailed) as error:
-            if self._execs.refuse(running.key, self._identity.worker_id, self._identity.epoch, refused(error)):
-                self._bus.publish_head(running.key, self._execs.get(running.key).last_seq, True)
+            self._refuse(key, error)
         except Unavailable as error:
-            log.warning("command waits for the database", exec_id=running.key.exec_id, code=error.code)
+            log.warning("command waits for the database", exec_id=key.exec_id, code=error.code)
         except SandloomError:
             pass  # the sandbox has moved on, and with it the right to run the command
         return None
+
+    def _refuse(self, key: ExecKey, error: SandloomError) -> None:
+        if self._execs.refuse(key, self._identity.worker_id, self._identity.epoch, refused(error)):
+            self._bus.publish_head(key, self._execs.get(key).last_seq, True)
 
     def _claim(self, ledger: Ledger, key: ExecKey) -> Exec | None:
         try:
