@@ -84,7 +84,7 @@ class Reclaim:
         return sum(self._db.write(lambda connection, row=row: _release_orphan(connection, row)) for row in rows)  # type: ignore[misc]
 
     def recount_slots(self) -> list[tuple[str, int, int]]:
-        """Correct ``reserved`` of workers where it is not what sandboxes hold: (worker, was, is), each worth an alarm."""
+        """Correct ``reserved`` where sandboxes hold another number: (worker, was, is), each of them worth an alarm."""
         query = select(_w.worker_id).where(_w.reserved != sandbox_rows.slots_held(_w.worker_id))
         drifted = self._db.read(lambda connection: connection.execute(query).scalars().all())
         corrected = []
