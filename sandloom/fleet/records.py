@@ -29,7 +29,8 @@ class NodeInfo:
 
     ``takeover``: the caller holds the host lock of this very root, so that no other process can be using it and a lease
     that still lives belongs to a process that is dead. Otherwise an earlier owner counts as alive until
-    ``fence_grace_seconds`` after its lease: so long may its commands go on. ``present``: the sandboxes whose directories are on the disk.
+    ``fence_grace_seconds`` after its lease: so long may its commands go on. ``present``: the sandboxes whose
+    directories are on the disk.
     """
 
     worker_id: str
