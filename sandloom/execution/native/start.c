@@ -30,7 +30,7 @@ struct fault {
     int32_t step;   /* what failed, see enum step */
 };
 
-enum step { FDS = 1, SIGNALS_RESET, DIRECTORY, KEYRING, OOM_SCORE, LIMIT, JOIN, OPEN, GROUPS, GID, UID, PARENT, EXEC };
+enum step { JOIN = 1, FDS, SIGNALS_RESET, DIRECTORY, KEYRING, OOM_SCORE, LIMIT, OPEN, GROUPS, GID, UID, PARENT, EXEC };
 
 /* Strings that lie one after the other. */
 struct strings {
@@ -151,6 +151,9 @@ static int child(void *argument)
 {
     const struct command *c = argument;
 
+    /* First: a path may lead through a descriptor of the spawner. */
+    if (join_groups(c) != 0)
+        fail(c, JOIN);
     if (install_fds(c) != 0)
         fail(c, FDS);
     if (reset_signals() != 0)
@@ -163,8 +166,6 @@ static int child(void *argument)
         fail(c, OOM_SCORE);
     if (set_limits(c) != 0)
         fail(c, LIMIT);
-    if (join_groups(c) != 0)
-        fail(c, JOIN);
     if (open_files(c) != 0)
         fail(c, OPEN);
     if (c->uid >= 0) {

@@ -12,8 +12,8 @@ from typing import Any
 
 # The numbers of ``enum step``; the words appear in messages for operators.
 _STEPS = (
-    "", "descriptors", "signals", "chdir", "keyctl", "oom_score_adj", "setrlimit", "control group", "open",
-    "setgroups", "setresgid", "setresuid", "prctl", "execve",
+    "", "control group", "descriptors", "signals", "chdir", "keyctl", "oom_score_adj", "setrlimit", "open", "setgroups",
+    "setresgid", "setresuid", "prctl", "execve",
 )  # fmt: skip
 _UNLIMITED = (1 << 64) - 1
 

@@ -10,10 +10,11 @@ import select
 import signal
 import socket
 import time
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from . import linux, proctree, wire
 from .job import Job
+from .mounts import MountTable
 from .native import Native, load
 
 # How late a lapsed lease or a vanished worker may be noticed; only counts while commands run.
@@ -26,6 +27,7 @@ class Server:
 
     def __init__(self, main: socket.socket, native: Native | None) -> None:
         self._native = native
+        self._mounts = MountTable()
         self._main = main
         self._main.setblocking(False)
         self._worker = os.getppid()
@@ -89,6 +91,7 @@ class Server:
             if self._lease_lapsed():
                 self._refuse(job, {"cause": "lease", "launch_error": "the worker's lease has lapsed"})
                 return
+            self._see_files(request)
             pid = job.launch(self._null if stdin is None else stdin, stdout, stderr, self._native)
         except OSError as error:
             self._refuse(job, {"cause": None, "launch_error": f"fork: {error.strerror}", "errno": error.errno})
@@ -99,6 +102,13 @@ class Server:
         self._by_pid[pid] = [job]
         self._by_control[control_fd] = job
         self._epoll.register(control_fd, select.EPOLLIN)
+
+    def _see_files(self, request: dict[str, Any]) -> None:
+        self._mounts.check(request["fixed_sources"], request["own_sources"])
+        # Control groups are not in the small table.
+        request["attach"] = [self._mounts.outer(path) for path in request.get("attach", ())]
+        if request.get("kill_group"):
+            request["kill_group"] = self._mounts.outer(request["kill_group"])
 
     def _refuse(self, job: Job, facts: wire.Facts) -> None:
         self._answer(job, facts)
