@@ -7,15 +7,15 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, replace
 from pathlib import Path
 
 from sandloom.execution import argv, etc, failure, limits
 from sandloom.execution.output import Sink, Stream
 from sandloom.execution.process import Incarnation, Spawner
-from sandloom.execution.spawner import wire
-from sandloom.execution.spec import LaunchFault, Spec, Verdict
+from sandloom.execution.spawner import mounts, wire
+from sandloom.execution.spec import LaunchFault, Plan, Spec, Verdict
 
 __all__ = ["Handle", "Runner", "Sink"]
 
@@ -36,6 +36,7 @@ class Runner:
     def __init__(self, spawner: Spawner) -> None:
         self._spawner = spawner
         self._identities: dict[tuple[str, int, int, str], str] = {}
+        self._plan_sources: tuple[Plan, list[mounts.Source]] | None = None
 
     def start(self, spec: Spec, sink: Sink) -> Handle:
         """Start ``spec``; its output goes to ``sink('stdout' | 'stderr', chunk)`` from the thread inside ``wait``.
@@ -55,6 +56,8 @@ class Runner:
                 "rlimits": limits.rlimits(spec.limits, uid_separation=spec.plan.uid_separation),
                 "timeout_seconds": spec.timeout_seconds,
                 "grace_seconds": spec.terminate_grace_seconds,
+                "fixed_sources": self._fixed_sources(spec.plan),
+                "own_sources": _sources(astuple(spec.home_dirs)),
             }
         )
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
@@ -82,6 +85,14 @@ class Runner:
             ours.pop_all()
         return Handle(spec, control, streams, guard, incarnation)
 
+    def _fixed_sources(self, plan: Plan) -> list[mounts.Source]:
+        known = self._plan_sources
+        if known is None or known[0] is not plan:
+            paths = [mount.source for mount in plan.readonly_mounts if not mount.link]
+            known = plan, _sources([*paths, plan.etc_dir, plan.identity_dir, *filter(None, [plan.resolv_conf])])
+            self._plan_sources = known
+        return known[1]
+
     def _identity(self, spec: Spec) -> str:
         key = (spec.plan.identity_dir, spec.uid, spec.gid, spec.hostname)
         known = self._identities.get(key)
@@ -89,6 +100,16 @@ class Runner:
             known = str(etc.identity_dir(Path(spec.plan.identity_dir), spec.uid, spec.gid, spec.hostname))
             self._identities[key] = known
         return known
+
+
+def _sources(paths: Iterable[str]) -> list[mounts.Source]:
+    """What each path is in this process's mount table; what is not there is left to bwrap to tell."""
+    found: list[mounts.Source] = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            info = os.stat(path)
+            found.append((path, info.st_dev, info.st_ino))
+    return found
 
 
 def _stdin(data: bytes) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sandloom.execution.native.build import build
 from sandloom.execution.probe import ProbeReport, ProbeRequest, probe
 from sandloom.execution.process import Spawner
 from sandloom.execution.reap import kill_bwraps_of, kill_uid_range
@@ -26,8 +27,20 @@ def state_dir() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def spawner() -> Iterator[Spawner]:
-    spawner = Spawner()
+def native(request: pytest.FixtureRequest) -> bool:
+    """Whether spawners use the compiled helper. Marked NATIVE_AND_TWIN, tests run with and without."""
+    wanted: bool = getattr(request, "param", True)
+    if wanted and build() is None:
+        if hasattr(request, "param"):
+            missing("a C compiler")
+        return False
+    return wanted
+
+
+@pytest.fixture(scope="session")
+def spawner(native: bool) -> Iterator[Spawner]:
+    spawner = Spawner(native=native)
+    assert spawner.native is native
     yield spawner
     spawner.close()
 
@@ -66,7 +79,7 @@ def sandbox(make_sandbox: Callable[[], Sandbox]) -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def own_spawner(state_dir: Path) -> Iterator[Spawner]:
+def own_spawner(state_dir: Path, native: bool) -> Iterator[Spawner]:
     """A spawner that the test may kill."""
 
     def clean_up() -> None:
@@ -75,6 +88,6 @@ def own_spawner(state_dir: Path) -> Iterator[Spawner]:
         else:
             kill_bwraps_of(str(state_dir))
 
-    spawner = Spawner(clean_up=clean_up)
+    spawner = Spawner(clean_up=clean_up, native=native)
     yield spawner
     spawner.close()

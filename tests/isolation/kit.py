@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sandloom.execution.isolation import LEVELS
 from sandloom.execution.locks import UidBlock
 from sandloom.execution.runner import Handle, Runner
@@ -21,6 +23,11 @@ from sandloom.execution.spawner import proctree
 from sandloom.execution.spec import Directories, Level, Limits, Plan, Spec, Verdict
 
 _numbers = itertools.count()
+
+# For modules whose tests are to hold for the compiled helper and for its twin in Python.
+NATIVE_AND_TWIN = pytest.mark.parametrize(
+    "native", [True, False], ids=["native", "twin"], indirect=True, scope="session"
+)
 
 
 @functools.cache

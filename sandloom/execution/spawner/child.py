@@ -1,4 +1,4 @@
-"""Between fork and exec of one command: everything here runs in the new process."""
+"""Between fork and exec of one command: everything here runs in the new process. ``native/start.c`` does the same."""
 
 from __future__ import annotations
 
@@ -34,10 +34,15 @@ def start(request: dict[str, Any], fds: Sequence[int], parent: int) -> NoReturn:
         env = {os.fsencode(name): os.fsencode(value) for name, value in request["env"].items()}
         os.execve(argv[0], argv, env)
     except BaseException as error:
-        fault = {"launch_error": f"{type(error).__name__}: {error}", "errno": getattr(error, "errno", None)}
-        os.write(3, wire.pack(fault) + b"\n")
+        os.write(3, told(error))
     finally:
         os._exit(1)
+
+
+def told(error: BaseException) -> bytes:
+    """What is said on the status pipe when bwrap never ran."""
+    fault = {"launch_error": f"{type(error).__name__}: {error}", "errno": getattr(error, "errno", None)}
+    return wire.pack(fault) + b"\n"
 
 
 def _install(fds: Sequence[int]) -> None:

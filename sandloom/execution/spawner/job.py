@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from . import child, keeper, proctree, wire
+from .native import Native, NeverRan
 
 RUNNING, TERMINATING, KILLING = range(3)
 _KILL_AGAIN_SECONDS = 0.1
@@ -40,8 +41,8 @@ class Job:
         self._usage: list[resource.struct_rusage] = []
         self._inner_usage: resource.struct_rusage | None = None
 
-    def launch(self, stdin: int, stdout: int, stderr: int) -> int:
-        """Fork; the caller closes the three descriptors. Returns the pid to reap. Raises ``OSError``."""
+    def launch(self, stdin: int, stdout: int, stderr: int, native: Native | None) -> int:
+        """Start it; the caller closes the three descriptors. Returns the pid to reap. Raises ``OSError``."""
         self._status_fd, status_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         ours_to_close = [status_write]
         if self._kept:
@@ -49,14 +50,14 @@ class Job:
             self._setup_fd, setup_write = os.pipe2(os.O_CLOEXEC)
             os.write(setup_write, b"\0")
             ours_to_close += [report_write, setup_write]
-        parent = os.getpid()
+        fds = (stdin, stdout, stderr, status_write, self._setup_fd)
         try:
-            self._main = os.fork()
-            if self._main == 0:
-                fds = (stdin, stdout, stderr, status_write, self._setup_fd)
-                if self._kept:
-                    keeper.run(self.request, (*fds, report_write), parent)
-                child.start(self.request, fds, parent)
+            if self._kept:
+                self._main = self._fork_keeper((*fds, report_write))
+            elif native is None:
+                self._main = self._fork(fds)
+            else:
+                self._main = self._start(native, fds)
         finally:
             for fd in ours_to_close:
                 os.close(fd)
@@ -64,6 +65,28 @@ class Job:
         if self.request["timeout_seconds"] is not None:
             self.deadline = self._started + self.request["timeout_seconds"]
         return self._main
+
+    def _fork(self, fds: tuple[int, ...]) -> int:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            child.start(self.request, fds, parent)
+        return pid
+
+    def _fork_keeper(self, fds: tuple[int, ...]) -> int:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            keeper.run(self.request, fds, parent)
+        return pid
+
+    def _start(self, native: Native, fds: tuple[int, ...]) -> int:
+        """The same as ``_fork``; but a failure is known here, and is told as the child there tells it."""
+        try:
+            return native.start(self.request, fds)
+        except NeverRan as error:
+            os.write(fds[3], child.told(error.fault))
+            return error.pid
 
     # Ending
 
