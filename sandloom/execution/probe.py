@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sandloom.execution import bubblewrap, etc, isolation
+from sandloom.execution import bubblewrap, etc, isolation, seccomp
 from sandloom.execution.process import Spawner
 from sandloom.execution.runner import Runner
 from sandloom.execution.spec import (
@@ -34,6 +34,7 @@ for place in / /dev /usr /etc; do
 done
 for place in /workspace /home /envs /cache /tmp /dev/shm; do : > "$place/.sandloom-probe"; done
 if [ -e /proc/self ]; then
+  if [ "$1" ]; then grep -q '^Seccomp:[^0-9]*2' /proc/self/status || { echo "the seccomp filter is not on"; exit 1; }; fi
   if [ "$(cat /proc/self/status | sed -n 's/^CapEff:[^0-9a-f]*0*//p')" ]; then echo "capabilities are left"; exit 1; fi
   test -d /proc/1 && read -r name < /proc/1/comm && test "$name" = bwrap
 fi
@@ -97,13 +98,14 @@ def probe(request: ProbeRequest, spawner: Spawner) -> ProbeReport:
     except (IsolationUnavailable, OSError) as error:
         return ProbeReport(None, blocked=str(error))
     with scratch_sandbox(request, base) as template:
-        runs = _Runs(template, Runner(spawner))
+        runs = _Runs(template, Runner(spawner), request.state_dir / "seccomp.bpf")
+        runs.seccomp_problem = _write_filter(runs.seccomp_file, binary)
         supported = tuple(level for level, shape in isolation.LEVELS.items() if runs.works(shape))
         try:
             choice = isolation.choose(
                 request.level,
                 request.required,
-                request.optional,
+                request.optional | ({isolation.SECCOMP} - request.required),
                 uid_separation=uid_separation,
                 works=runs.works,
             )
@@ -131,7 +133,9 @@ class _Runs:
 
     template: Spec
     runner: Runner
+    seccomp_file: Path
     failures: list[ProbeFailure] = field(default_factory=list)
+    seccomp_problem: str | None = None
     _results: dict[isolation.Shape, bool] = field(default_factory=dict)
 
     @property
@@ -144,6 +148,7 @@ class _Runs:
             level=shape.level,
             pid_namespace=shape.pid_namespace,
             cgroup_namespace=shape.cgroup_namespace,
+            seccomp_file=str(self.seccomp_file) if shape.seccomp else None,
         )
 
     def works(self, shape: isolation.Shape) -> bool:
@@ -157,6 +162,7 @@ class _Runs:
     def _failed(self, shape: isolation.Shape, message: str) -> None:
         features = [isolation.PID_NAMESPACE] if shape.pid_namespace else []
         features += [isolation.CGROUP_NAMESPACE] if shape.cgroup_namespace else []
+        features += [isolation.SECCOMP] if shape.seccomp else []
         fix = isolation.fix_for(message, _sysctls())
         self.failures.append(ProbeFailure(shape.level.value, tuple(features), message, fix))
 
@@ -165,13 +171,27 @@ class _Runs:
         plan = self.plan(shape)
         if not plan.uid_separation and not shape.pid_namespace:
             return "without root there is no private uid, and basic has no other border between processes"
+        if shape.seccomp and self.seccomp_problem is not None:
+            return self.seccomp_problem
         output: list[bytes] = []
-        spec = replace(self.template, plan=plan, argv=("/bin/sh", "-c", _SCRIPT))
+        seccomp_word = "seccomp" if shape.seccomp else ""
+        spec = replace(self.template, plan=plan, argv=("/bin/sh", "-c", _SCRIPT, "sh", seccomp_word))
         verdict = self.runner.start(spec, lambda _, chunk: output.append(chunk)).wait()
         if verdict.reason is Reason.EXIT and verdict.exit_code == 0:
             return None
         said = b"".join(output).decode("utf-8", "replace").strip()
         return "\n".join(part for part in (verdict.detail, said) if part) or f"ended with {verdict.reason.value}"
+
+
+def _write_filter(path: Path, binary: bubblewrap.Bubblewrap) -> str | None:
+    """``None`` when the filter is there, else why not."""
+    if "seccomp" not in binary.features:
+        return f"{binary.path} was built without --seccomp"
+    try:
+        seccomp.write_filter(path)
+    except (IsolationUnavailable, OSError) as error:
+        return str(error)
+    return None
 
 
 def _base_plan(request: ProbeRequest, binary: bubblewrap.Bubblewrap, uid_separation: bool) -> Plan:

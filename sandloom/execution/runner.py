@@ -55,6 +55,9 @@ class Runner:
                 "rlimits": limits.rlimits(spec.limits, uid_separation=spec.plan.uid_separation),
                 "timeout_seconds": spec.timeout_seconds,
                 "grace_seconds": spec.terminate_grace_seconds,
+                "attach": [],
+                "open": _files_to_open(spec),
+                "kill_group": "",
             }
         )
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
@@ -89,6 +92,10 @@ class Runner:
             known = str(etc.identity_dir(Path(spec.plan.identity_dir), spec.uid, spec.gid, spec.hostname))
             self._identities[key] = known
         return known
+
+
+def _files_to_open(spec: Spec) -> list[tuple[str, int]]:
+    return [] if spec.plan.seccomp_file is None else [(spec.plan.seccomp_file, argv.SECCOMP_FD)]
 
 
 def _stdin(data: bytes) -> int:
