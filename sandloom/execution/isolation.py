@@ -141,8 +141,7 @@ _FIXES: tuple[tuple[tuple[str, ...], tuple[str, str] | None, str], ...] = (
     (
         ("cgroup",),
         None,
-        "give the worker a cgroup of its own: Delegate=yes in its systemd unit, or a container with its own cgroup "
-        "namespace and a writable /sys/fs/cgroup",
+        "give the worker its own cgroup: Delegate=yes in its unit, or a container with a writable /sys/fs/cgroup",
     ),
     (("hostname",), None, "the outer container's seccomp profile forbids sethostname: allow it, or seccomp=unconfined"),
     (

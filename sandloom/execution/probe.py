@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sandloom.execution import bubblewrap, etc, isolation, seccomp
+from sandloom.execution import bubblewrap, budget_probe, etc, isolation, seccomp
+from sandloom.execution.cgroups import Groups
 from sandloom.execution.process import Spawner
 from sandloom.execution.runner import Runner
 from sandloom.execution.spec import (
@@ -34,7 +35,7 @@ for place in / /dev /usr /etc; do
 done
 for place in /workspace /home /envs /cache /tmp /dev/shm; do : > "$place/.sandloom-probe"; done
 if [ -e /proc/self ]; then
-  if [ "$1" ]; then grep -q '^Seccomp:[^0-9]*2' /proc/self/status || { echo "the seccomp filter is not on"; exit 1; }; fi
+  if [ "$1" ] && ! grep -q '^Seccomp:[^0-9]*2' /proc/self/status; then echo "no seccomp filter is on"; exit 1; fi
   if [ "$(cat /proc/self/status | sed -n 's/^CapEff:[^0-9a-f]*0*//p')" ]; then echo "capabilities are left"; exit 1; fi
   test -d /proc/1 && read -r name < /proc/1/comm && test "$name" = bwrap
 fi
@@ -46,6 +47,7 @@ class ProbeRequest:
     """What the deployment asks for. ``level`` ``None``: automatic. ``uid``/``gid``: a free id to run as when root.
 
     ``state_dir`` is a directory of the worker that sandbox users may pass; ``/etc`` and identities are made below it.
+    ``controllers``: those of cgroups that the feature ``cgroup_limits`` must have here.
     """
 
     state_dir: Path
@@ -57,6 +59,7 @@ class ProbeRequest:
     network: Network = Network.HOST
     readonly_mounts: tuple[str, ...] = DEFAULT_MOUNTS
     bwrap: str | None = None
+    controllers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,10 @@ class ProbeFailure:
 
 @dataclass(frozen=True, slots=True)
 class ProbeReport:
-    """``plan`` is ``None`` when the request cannot be met; ``blocked`` says why then."""
+    """``plan`` is ``None`` when the request cannot be met; ``blocked`` says why then.
+
+    ``controllers``: of cgroups, those that were seen to hold a budget.
+    """
 
     plan: Plan | None
     supported_levels: tuple[Level, ...] = ()
@@ -83,14 +89,18 @@ class ProbeReport:
     bwrap_version: str = ""
     blocked: str = ""
     warnings: tuple[str, ...] = ()
+    controllers: frozenset[str] = frozenset()
 
     @property
     def fixes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(failure.fix for failure in self.probe_failures if failure.fix))
 
 
-def probe(request: ProbeRequest, spawner: Spawner) -> ProbeReport:
-    """Run every level, then choose. Never raises for what the machine lacks: the report says it."""
+def probe(request: ProbeRequest, spawner: Spawner, groups: Groups | None = None, no_groups: str = "") -> ProbeReport:
+    """Run every level, then choose. Never raises for what the machine lacks: the report says it.
+
+    ``groups``: the worker's cgroups; ``None``: it has none, because of ``no_groups`` (empty: it wants none).
+    """
     uid_separation = os.geteuid() == 0
     try:
         binary = bubblewrap.inspect(bubblewrap.locate(request.bwrap))
@@ -101,6 +111,13 @@ def probe(request: ProbeRequest, spawner: Spawner) -> ProbeReport:
         runs = _Runs(template, Runner(spawner), request.state_dir / "seccomp.bpf")
         runs.seccomp_problem = _write_filter(runs.seccomp_file, binary)
         supported = tuple(level for level, shape in isolation.LEVELS.items() if runs.works(shape))
+        held = _Held()
+        if supported:
+            strongest = replace(template, plan=runs.plan(isolation.LEVELS[supported[-1]]))
+            held = _examine_groups(strongest, spawner, groups, no_groups)
+        if held.problem:
+            fix = isolation.fix_for(held.problem, {})
+            runs.failures.append(ProbeFailure("budgets", (isolation.CGROUP_LIMITS,), held.problem, fix))
         try:
             choice = isolation.choose(
                 request.level,
@@ -108,10 +125,13 @@ def probe(request: ProbeRequest, spawner: Spawner) -> ProbeReport:
                 request.optional | ({isolation.SECCOMP} - request.required),
                 uid_separation=uid_separation,
                 works=runs.works,
+                cgroup_limits=bool(held.controllers) and request.controllers <= held.controllers,
             )
         except IsolationUnavailable as error:
-            return _report(None, supported, runs, binary, blocked=str(error))
-    return _report(runs.plan(choice.shape), supported, runs, binary, skipped=choice.skipped)
+            because = f": {held.problem}" if isolation.CGROUP_LIMITS in request.required and held.problem else ""
+            return _report(None, supported, runs, binary, blocked=f"{error}{because}")
+    plan = runs.plan(choice.shape)
+    return _report(plan, supported, runs, binary, skipped=choice.skipped, controllers=held.controllers)
 
 
 def _report(
@@ -122,9 +142,27 @@ def _report(
     *,
     blocked: str = "",
     skipped: tuple[str, ...] = (),
+    controllers: frozenset[str] = frozenset(),
 ) -> ProbeReport:
     warnings = ("the whole /etc of the host is visible in every sandbox",) if runs.base.whole_etc else ()
-    return ProbeReport(plan, supported, tuple(runs.failures), skipped, binary.version, blocked, warnings)
+    return ProbeReport(plan, supported, tuple(runs.failures), skipped, binary.version, blocked, warnings, controllers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Which cgroup controllers hold a bound, and why not all do (empty: they do, or nobody wants them)."""
+
+    controllers: frozenset[str] = frozenset()
+    problem: str = ""
+
+
+def _examine_groups(template: Spec, spawner: Spawner, groups: Groups | None, no_groups: str) -> _Held:
+    if groups is None:
+        return _Held(problem=no_groups)
+    problem = budget_probe.problem_with(template, spawner, groups)
+    if problem is not None:
+        return _Held(problem=problem)
+    return _Held(groups.controllers, groups.lacks(groups.missing))
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """What the seccomp filter refuses, as data. A deny-list: whatever is not named here works as without a filter.
 
 Refused is what a program in a sandbox has no use for and what kernel holes were found in. The answer is always an
-error that programs are ready for, never a signal: ENOSYS where there is an older way that they fall back to, else EPERM.
+error that programs are ready for, never a signal: ENOSYS where there is an older way to fall back to, else EPERM.
 
 Left alone on purpose:
 
@@ -9,7 +9,7 @@ Left alone on purpose:
   processes of the same uid in the same PID namespace, which are the sandbox's own.
 - seccomp and landlock: a program may bind itself further.
 - mbind, move_pages and other NUMA calls, fanotify, inotify, memfd_secret, remap_file_pages: ordinary uses exist.
-- adjtimex and clock_adjtime, which also only read; setting the clock with them needs a capability that nothing here has.
+- adjtimex and clock_adjtime, which also only read; setting the clock needs a capability that nothing here has.
 """
 
 from __future__ import annotations
