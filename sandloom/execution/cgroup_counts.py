@@ -13,8 +13,8 @@ _ELSEWHERE = "the machine, or a group above the sandbox's, is out of memory"
 
 _PEAK = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}
 _KILLS = {1: "memory.oom_control", 2: "memory.events"}
-# The kernel charges memory with swap first, and both have the same bound.
-_FAILURES = ("memory.memsw.failcnt", "memory.failcnt")
+# Newer kernels do not count failures with version 1 any more, and a charge may fail this far below the bound.
+_SLACK_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -60,16 +60,17 @@ class Counts:
         return files.number(f"{directory}/{_PEAK[self.version]}"), kills
 
     def _memory_bound(self) -> str:
-        if self.own.memory_bytes is not None and self._was_full(self.command["memory"]):
+        if self.own.memory_bytes is not None and self._was_full(self.command["memory"], self.own.memory_bytes):
             return f"memory limit of {self.own.memory_bytes} bytes reached"
-        if self.budgets.memory_bytes is not None and self._was_full(self.sandbox["memory"]):
+        if self.budgets.memory_bytes is not None and self._was_full(self.sandbox["memory"], self.budgets.memory_bytes):
             return f"memory budget of {self.budgets.memory_bytes} bytes reached"
         return _ELSEWHERE
 
-    def _was_full(self, directory: str) -> bool:
+    def _was_full(self, directory: str, bound_bytes: int) -> bool:
         if self.version == 2:
             return files.counter(f"{directory}/memory.events", "max") > 0
-        return any(files.number(f"{directory}/{name}") for name in _FAILURES)
+        peak = files.number(f"{directory}/{_PEAK[1]}") or 0
+        return peak + _SLACK_BYTES >= bound_bytes
 
     def _refused_above(self) -> int:
         directory = self.sandbox.get("pids")
