@@ -38,12 +38,14 @@ def counter(path: str, name: str) -> int:
 
 
 def write(path: str, text: str) -> None:
-    """Raises ``OSError`` with the path."""
-    with open(path, "wb", buffering=0) as stream:
-        try:
-            stream.write(text.encode("ascii"))
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, path) from error
+    """Write to a file of the kernel, which cannot be made. Raises ``OSError`` with the path."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode("ascii"))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+    finally:
+        os.close(fd)
 
 
 def kill_all(directory: str) -> None:

@@ -16,8 +16,12 @@ def kill(path: str) -> int:
     Returns how many processes were found (with ``cgroup.kill``: 0, nobody counts). A group that is gone is empty.
     """
     if path.endswith(KILL_FILE):
-        with contextlib.suppress(OSError), open(path, "wb", buffering=0) as stream:
-            stream.write(b"1")
+        with contextlib.suppress(OSError):
+            fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(fd, b"1")
+            finally:
+                os.close(fd)
         return 0
     pids = members(path)
     proctree.kill(pids)
