@@ -34,7 +34,7 @@ def make(name: str) -> Base:
     if first is not None:
         return _make_1(first, name)
     if second is not None:
-        return _make_2(second.directories["memory"], name)
+        return make_2(second.directories["memory"], name)
     raise BudgetsUnavailable("no cgroup hierarchy with memory, pids or cpu is mounted")
 
 
@@ -75,7 +75,7 @@ def _make_1(own: layout.Layout, name: str) -> Base:
     return Base(1, directories, missing)
 
 
-def _make_2(own: str, name: str) -> Base:
+def make_2(own: str, name: str) -> Base:
     had = (files.read(f"{own}/cgroup.controllers") or "").split()
     wanted = [controller for controller in layout.CONTROLLERS if controller in had]
     missing = {

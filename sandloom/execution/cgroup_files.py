@@ -62,9 +62,9 @@ def remove(directory: str, *, timeout_seconds: float) -> bool:
     """Remove the group and those below it, ending what still runs there; whether it is gone."""
     deadline = time.monotonic() + timeout_seconds
     while not remove_empty(directory):
+        kill_all(directory)
         if time.monotonic() > deadline:
             return False
-        kill_all(directory)
         time.sleep(_RETRY_SECONDS)
     return True
 

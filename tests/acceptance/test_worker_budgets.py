@@ -59,8 +59,9 @@ def test_budgets_and_limits_reach_the_kernel_and_the_receipt(budgeted: WorkerFle
     with pytest.raises(LimitsExceeded, match=r"limits\.pids"):
         budgeted.run(route, "true", limits={"pids": 61})
 
-    load = budgeted.services.fleet.get("w1").node
-    assert load["capabilities"]["resource_control"]["controllers"] == ["cpu", "memory", "pids"]
+    row = budgeted.services.fleet.get("w1")
+    assert row is not None
+    assert row.node["capabilities"]["resource_control"]["controllers"] == ["cpu", "memory", "pids"]
     worker.stop()
 
 
