@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from api.open_counts import open_counts
 from api.services import Services
 from sandloom import __version__
 from sandloom.contracts.rest import Answer
@@ -106,7 +105,7 @@ def runtime(services: Services) -> Runtime:
     """Capacity and use over the live workers."""
     known = services.fleet.list_workers(_MAX_WORKERS + 1)
     live = [worker for worker in known[:_MAX_WORKERS] if worker.live]
-    counts = open_counts(services.db)
+    counts = services.execs.open_counts()
     rows = [_row(worker, *counts.get(worker.worker_id, (0, 0))) for worker in live]
     return Runtime(
         workers=rows,

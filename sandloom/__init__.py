@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from sandloom.direct import Fleet as Fleet
     from sandloom.errors import SandloomError as SandloomError
     from sandloom.sdk.client import Client as Client
     from sandloom.sdk.sandbox import Sandbox as Sandbox
 
 _PUBLIC = {
     "Client": "sandloom.sdk.client",
+    "Fleet": "sandloom.direct",
     "Sandbox": "sandloom.sdk.sandbox",
     "SandloomError": "sandloom.errors",
 }
 
-__all__ = ["Client", "Sandbox", "SandloomError", "__version__"]
+__all__ = ["Client", "Fleet", "Sandbox", "SandloomError", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from celery.beat import Service
+from celery.beat import Scheduler, Service
 
 from sandloom.errors import SandloomError
 from sandloom.reclaim.watcher import LeaseWatcher
@@ -29,7 +29,8 @@ class Beat:
     """Celery's scheduler in a thread; a broker that is away only makes it try again."""
 
     def __init__(self, app: WorkerApp) -> None:
-        self._service: Any = Service(app)
+        # In memory: which task is due is not worth a file, since every task is safe to miss and to repeat.
+        self._service: Any = Service(app, scheduler_cls=Scheduler)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="beat", daemon=True)
 

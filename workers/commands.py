@@ -19,6 +19,7 @@ from workers.homes import Homes
 from workers.identity import Identity
 from workers.ledger import Ledger
 from workers.output import Events, Flusher, OutputWriter, batches
+from workers.runtime_env import RuntimeEnvironment
 from workers.translate import Ending, Home, env_refused, limits_of, lost, outcome_of, refused, spec_of
 
 log = get_logger("sandloom.workers.commands")
@@ -76,6 +77,7 @@ class Commands:
         self._homes = homes
         self._engine = engine
         self._limits = limits_of(engine.settings)
+        self._runtime_env = RuntimeEnvironment(engine.settings)
         self._bus = bus
         self._given_up = given_up
         self._flusher = Flusher()
@@ -86,23 +88,26 @@ class Commands:
 
     def run(self, key: ExecKey, generation: int) -> Exec | None:
         """Claim the exec and, if that was won, see it to its end; returns it as it was claimed."""
+        # Before the command counts as running: a release that waits for running commands may hold the workspace.
+        home = self._prepare(key, generation)
+        if home is None:
+            return None
         running = Running(key, generation)
         with self._lock:
             if key in self._running:
                 return None
             self._running[key] = running
         try:
-            return self._run(running)
+            return self._run(running, home)
         finally:
             with self._lock:
                 del self._running[key]
             running.done.set()
 
-    def _run(self, running: Running) -> Exec | None:
+    def _run(self, running: Running, home: Home) -> Exec | None:
         ledger = Ledger(self._execs, self._identity, running.key, running.generation, self._given_up)
-        home = self._prepare(running)
-        record = self._claim(ledger, running.key) if home is not None else None
-        if home is None or record is None:
+        record = self._claim(ledger, running.key)
+        if record is None:
             return None
         self._bus.publish_head(running.key, ledger.seq, False)
         try:
@@ -116,21 +121,24 @@ class Commands:
         self._finish(running, ledger, events, outcome)
         return record
 
-    def _prepare(self, running: Running) -> Home | None:
-        """The workspace, before the claim: after a restart a sandbox with waiting commands is only assigned.
+    def _prepare(self, key: ExecKey, generation: int) -> Home | None:
+        """The workspace: after a restart a sandbox with waiting commands is only assigned.
 
         None when there is nothing to do, or nothing to do now: the row then still waits.
         """
         try:
-            return self._homes.home(running.key.sandbox, running.generation)
+            return self._homes.home(key.sandbox, generation)
         except (DiskFull, WorkspaceFailed) as error:
-            if self._execs.refuse(running.key, self._identity.worker_id, self._identity.epoch, refused(error)):
-                self._bus.publish_head(running.key, self._execs.get(running.key).last_seq, True)
+            self._refuse(key, error)
         except Unavailable as error:
-            log.warning("command waits for the database", exec_id=running.key.exec_id, code=error.code)
+            log.warning("command waits for the database", exec_id=key.exec_id, code=error.code)
         except SandloomError:
             pass  # the sandbox has moved on, and with it the right to run the command
         return None
+
+    def _refuse(self, key: ExecKey, error: SandloomError) -> None:
+        if self._execs.refuse(key, self._identity.worker_id, self._identity.epoch, refused(error)):
+            self._bus.publish_head(key, self._execs.get(key).last_seq, True)
 
     def _claim(self, ledger: Ledger, key: ExecKey) -> Exec | None:
         try:
@@ -140,12 +148,13 @@ class Commands:
             return None
 
     def _execute(self, running: Running, record: Exec, home: Home, ledger: Ledger) -> tuple[Events, Outcome]:
-        spec = spec_of(record, home, self._engine.plan, self._engine.settings, self._limits)
+        engine = self._engine
+        spec = spec_of(record, home, engine.plan, engine.settings, self._limits, self._runtime_env.next())
         writer = OutputWriter(
             self._flusher, lambda events: self._append(running.key, ledger, events), lambda: running.end(Ending.FENCED)
         )
         try:
-            handle = self._engine.runner.start(spec, writer.sink)
+            handle = engine.runner.start(spec, writer.sink)
         except SpecInvalid as error:
             raise env_refused(str(error)) from error
         except SpawnerUnavailable as error:

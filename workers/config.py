@@ -37,8 +37,6 @@ def celery_settings(settings: Settings, queues: list[Queue]) -> dict[str, Any]:
         "task_default_exchange": "",
         "task_default_routing_key": MAINTENANCE_QUEUE,
         "beat_schedule": beat_schedule(settings),
-        # In memory: every periodic task is safe to miss and safe to run twice, so there is nothing worth a file.
-        "beat_scheduler": "celery.beat:Scheduler",
         # The longest sleep of the scheduler, and so of its stop.
         "beat_max_loop_interval": 1,
         # Logs are set up once, by sandloom.telemetry; Celery's own set-up would double and reformat them.

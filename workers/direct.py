@@ -6,15 +6,9 @@ import threading
 
 from celery.worker import state as celery_state
 
-from sandloom.contracts.rest import ExecBody
-from sandloom.errors import (
-    CredentialBrokerUnavailable,
-    EgressPolicyUnsupported,
-    ModelAccessUnavailable,
-    SandboxNotReady,
-    SandloomError,
-)  # fmt: skip
-from sandloom.execs.records import Exec, ExecRequest
+from sandloom.errors import SandboxNotReady, SandloomError
+from sandloom.execs.records import Exec
+from sandloom.execs.requests import exec_request
 from sandloom.execs.states import ExecStatus
 from sandloom.ids import ExecKey, SandboxKey
 from workers.answers import exec_answer
@@ -112,25 +106,3 @@ class DirectExecs:
     def _cancel(self, key: ExecKey) -> None:
         self._node.execs.cancel(key)
         self._node.commands.cancel(key)
-
-
-def exec_request(body: ExecBody) -> ExecRequest:
-    """The command to admit. Raises for what this deployment does not have."""
-    if body.sensitive_env:
-        names = ", ".join(sorted(body.sensitive_env))
-        raise CredentialBrokerUnavailable(f"sensitive_env needs a credential broker, and there is none: {names}")
-    if body.model_access is not None:
-        raise ModelAccessUnavailable
-    if body.egress is not None:
-        raise EgressPolicyUnsupported
-    return ExecRequest(
-        exec_id=body.exec_id,
-        argv=tuple(body.argv),
-        cwd=body.cwd,
-        env=body.env,
-        timeout_seconds=body.timeout_seconds,
-        exec_scope=body.exec_scope,
-        stdin=body.stdin_bytes(),
-        labels=body.labels,
-        limits={} if body.limits is None else body.limits.model_dump(exclude_none=True),
-    )

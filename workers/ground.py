@@ -85,13 +85,28 @@ def _claim(settings: Settings, stack: ExitStack) -> tuple[WorkspaceRoot, tuple[i
     if rootless:
         return root, (settings.uid_start, settings.uid_end), [lock.fileno()]
     size = min(settings.uid_end - settings.uid_start + 1, max(MIN_BLOCK, 4 * settings.worker_capacity))
-    # Only sandboxes that are still on the disk tie the root to the uids that it had.
-    preferred = root.uid_block_start if next(root.keys(), None) is not None else None
-    block = stack.enter_context(
-        UidBlock.acquire(settings.uid_start, settings.uid_end, size, preferred, HOST_LOCK_DIRECTORY)
-    )
+    block = stack.enter_context(_uid_block(settings, root, size))
     root.record_uid_block(block.start)
     return root, (block.start, block.end), [lock.fileno(), block.fileno()]
+
+
+def _uid_block(settings: Settings, root: WorkspaceRoot, size: int) -> UidBlock:
+    """Sandboxes that are on the disk tie the root to the uids that it had.
+
+    Another root gets a block by its id, not the first free one: that may be the block of a worker that is only stopped,
+    and could then not start again.
+    """
+
+    def acquire(preferred: int | None) -> UidBlock:
+        return UidBlock.acquire(settings.uid_start, settings.uid_end, size, preferred, HOST_LOCK_DIRECTORY)
+
+    if next(root.keys(), None) is not None:
+        return acquire(root.uid_block_start)
+    blocks = (settings.uid_end - settings.uid_start + 1) // size
+    try:
+        return acquire(settings.uid_start + size * (int(root.root_id, 16) % blocks))
+    except (LockHeld, NoUidBlock):
+        return acquire(None)
 
 
 def _cleaner(root: WorkspaceRoot, uid_range: tuple[int, int]) -> Any:

@@ -47,7 +47,7 @@ class Maintenance:
         self._results = results
 
     def reclaim(self) -> None:
-        """Lost workers, waiting too long, idle sandboxes, releases that got stuck."""
+        """Lost workers, waiting too long, slots that drifted, idle sandboxes, releases that got stuck."""
         for lease in self._watcher.lapsed():
             if self._reclaim.declare_lost(lease):
                 log.error("worker declared lost", worker_id=lease.worker_id, epoch=lease.epoch)
@@ -56,6 +56,8 @@ class Maintenance:
         released = self._reclaim.release_orphans()
         if released:
             log.warning("sandboxes of lost workers released", number=released)
+        for worker_id, was, now in self._reclaim.recount_slots():
+            log.error("slots of a worker had drifted", worker_id=worker_id, was=was, now=now)
         self._ask_for_release([*self._reclaim.begin_idle_releases(), *self._reclaim.stalled_releases()])
 
     def ring_again(self) -> None:

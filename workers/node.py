@@ -20,6 +20,7 @@ from sandloom.execution.runner import Runner
 from sandloom.fleet.records import NodeInfo
 from sandloom.ids import ExecKey, SandboxKey
 from sandloom.reclaim.adoption import register
+from sandloom.reclaim.policy import LEASE_MARGIN_SECONDS
 from sandloom.settings import Settings
 from sandloom.telemetry import get_logger
 from workers.app import create_celery
@@ -220,10 +221,13 @@ class Node:
 
 
 def _register(settings: Settings, services: Services, ground: Ground, endpoint: str) -> Birth:
-    """The node's next epoch. Waits for a lease of its id that still runs out. Raises WorkerIdInUse."""
+    """The node's next epoch. Waits for an earlier life of its id to be over for certain. Raises WorkerIdInUse when that
+    one renews its lease, so lives."""
     sealing_key = X25519PrivateKey.generate()
     info = node_info(settings, ground, endpoint, sealing_key)
-    until = monotonic_seconds() + settings.heartbeat_ttl_seconds + settings.heartbeat_interval_seconds
+    until = (
+        monotonic_seconds() + info.lease_ttl_seconds + info.fence_grace_seconds + settings.heartbeat_interval_seconds
+    )
     pause = threading.Event()
     before = services.fleet.get(info.worker_id)
     open_before = services.execs.open_for(info.worker_id, before.epoch, MAX_ANNOUNCED) if before else []
@@ -232,7 +236,8 @@ def _register(settings: Settings, services: Services, ground: Ground, endpoint: 
         try:
             registration = register(services.lease_db, info)
         except WorkerIdInUse:
-            if monotonic_seconds() >= until:
+            now = services.fleet.get(info.worker_id)
+            if monotonic_seconds() >= until or (before and now and now.renewals != before.renewals):
                 raise
             log.warning("the lease of this worker id lives; waiting for it to run out", worker_id=info.worker_id)
             pause.wait(min(2.0, settings.heartbeat_interval_seconds))
@@ -261,6 +266,9 @@ def node_info(settings: Settings, ground: Ground, endpoint: str, sealing_key: X2
         capacity=settings.worker_capacity,
         exec_slots=settings.worker_exec_slots,
         lease_ttl_seconds=settings.heartbeat_ttl_seconds,
+        fence_grace_seconds=settings.orphan_running_grace_seconds
+        + settings.terminate_grace_seconds
+        + LEASE_MARGIN_SECONDS,
         present=frozenset(SandboxKey(*key) for key in ground.root.keys()),  # noqa: SIM118 - no mapping
         # The lock of a local root proves that nobody else uses it; a shared one may be locked on another host too.
         takeover=settings.storage_mode == "local",

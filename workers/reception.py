@@ -174,7 +174,8 @@ def doorbell_key(delivery: Delivery) -> ExecKey | None:
     except Exception:
         return None
     names = ("tenant_id", "sandbox_id", "exec_id")
-    if kwargs.get("v") != RING_VERSION or type(kwargs.get("generation")) is not int:
+    numbers = [kwargs.get("v"), kwargs.get("generation")]
+    if numbers[0] != RING_VERSION or any(type(number) is not int for number in numbers):
         return None
     values = [value for name in names if isinstance(value := kwargs.get(name), str) and len(value) <= 191]
     if set(kwargs) != {*names, "v", "generation"} or len(values) != len(names):

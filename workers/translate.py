@@ -101,7 +101,9 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
-def spec_of(record: Exec, home: Home, plan: Plan, settings: Settings, limits: Limits) -> Spec:
+def spec_of(
+    record: Exec, home: Home, plan: Plan, settings: Settings, limits: Limits, runtime_env: Mapping[str, str]
+) -> Spec:
     """The command as the engine takes it."""
     request = record.request
     return Spec(
@@ -118,6 +120,7 @@ def spec_of(record: Exec, home: Home, plan: Plan, settings: Settings, limits: Li
         limits=limits,
         stdin=request.stdin,
         max_output_bytes=settings.max_output_bytes,
+        runtime_env=runtime_env,
     )
 
 

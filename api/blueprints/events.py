@@ -11,9 +11,9 @@ from api.connection import client_watch
 from api.event_formats import FORMATS, NDJSON, SSE, event_entry
 from api.event_log import EventReader, first_page, parse_cursor
 from api.event_poll import EventPoll, poll_events
+from api.fence import fence
 from api.operations import Call, Group
 from api.queries import EventsQuery
-from api.requests import fence
 from sandloom.errors import StreamLimit
 from sandloom.execs.records import EventPage
 from sandloom.ids import ExecKey

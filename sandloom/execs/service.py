@@ -249,6 +249,21 @@ class Execs:
             return False
         return True
 
+    def open_counts(self) -> dict[str, tuple[int, int]]:
+        """``(queued, running)`` by worker id, of the workers that have any."""
+        query = (
+            select(_e.open_worker_id, _e.status, func.count())
+            .where(_e.open_worker_id.is_not(None))
+            .group_by(_e.open_worker_id, _e.status)
+        )
+        counts: dict[str, dict[str, int]] = {}
+        for worker_id, status, number in self._db.read(lambda connection: connection.execute(query).all()):
+            counts.setdefault(worker_id, {})[status] = number
+        return {
+            worker_id: (by_status.get(ExecStatus.QUEUED, 0), by_status.get(ExecStatus.RUNNING, 0))
+            for worker_id, by_status in counts.items()
+        }
+
     def open_for(self, worker_id: str, worker_epoch: int, limit: int = 1000) -> Sequence[OpenExec]:
         """QUEUED and RUNNING execs of that owner, oldest first."""
         query = (

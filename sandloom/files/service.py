@@ -80,7 +80,9 @@ class Files:
         return self._call(self._ready(key, generation, path), "sandloom.files.stat", {"path": path})
 
     def mkdir(self, key: SandboxKey, generation: int, path: str, parents: bool) -> dict[str, Any]:
-        return self._call(self._ready(key, generation, path), "sandloom.files.mkdir", {"path": path, "parents": parents})
+        return self._call(
+            self._ready(key, generation, path), "sandloom.files.mkdir", {"path": path, "parents": parents}
+        )
 
     def delete(self, key: SandboxKey, generation: int, path: str, recursive: bool) -> dict[str, Any]:
         arguments = {"path": path, "recursive": recursive}

@@ -28,7 +28,9 @@ class NodeInfo:
     """What a worker says of itself when it starts.
 
     ``takeover``: the caller holds the host lock of this very root, so that no other process can be using it and a lease
-    that still lives belongs to a process that is dead. ``present``: the sandboxes whose directories are on the disk.
+    that still lives belongs to a process that is dead. Otherwise an earlier owner counts as alive until
+    ``fence_grace_seconds`` after its lease: so long may its commands go on. ``present``: the sandboxes whose
+    directories are on the disk.
     """
 
     worker_id: str
@@ -46,6 +48,7 @@ class NodeInfo:
     capacity: int
     exec_slots: int
     lease_ttl_seconds: float
+    fence_grace_seconds: float
     present: frozenset[SandboxKey] = frozenset()
     takeover: bool = False
     node: Mapping[str, Any] = field(default_factory=dict)

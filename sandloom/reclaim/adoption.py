@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, case, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
+from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us
 from sandloom.db.engine import Database
 from sandloom.db.tables import execs, sandbox_history, sandboxes, workers
@@ -34,7 +35,7 @@ LOST_QUEUED = Outcome(
 
 
 def register(db: Database, node: NodeInfo) -> Registration:
-    """Give the worker its next epoch. Raises WorkerIdInUse while the lease of that id lives elsewhere.
+    """Give the worker its next epoch. Raises WorkerIdInUse while that id, or a command of it, may live elsewhere.
 
     Sandboxes whose directories are there go on under the next generation, with the commands that were still QUEUED.
     The others are released as lost, so that the next resolve says so. RUNNING commands of earlier epochs are over: the
@@ -44,7 +45,9 @@ def register(db: Database, node: NodeInfo) -> Registration:
     def move(connection: Connection) -> Registration:
         row = worker_rows.fetch(connection, node.worker_id, lock=True)
         if row is not None:
-            lives = row.status in ("ACTIVE", "DRAINING") and row.lease_expires_us > row.now
+            # A partitioned owner's commands outlive its lease until its spawner's fence ends them.
+            dead_after_us = row.lease_expires_us + int(node.fence_grace_seconds * MICROSECONDS)
+            lives = row.status in ("ACTIVE", "DRAINING") and dead_after_us > row.now
             if lives and not (node.takeover and row.root_id == node.root_id):
                 raise WorkerIdInUse
         epoch = row.epoch + 1 if row is not None else 1

@@ -83,6 +83,17 @@ class Reclaim:
         )
         return sum(self._db.write(lambda connection, row=row: _release_orphan(connection, row)) for row in rows)  # type: ignore[misc]
 
+    def recount_slots(self) -> list[tuple[str, int, int]]:
+        """Correct ``reserved`` where sandboxes hold another number: (worker, was, is), each of them worth an alarm."""
+        query = select(_w.worker_id).where(_w.reserved != sandbox_rows.slots_held(_w.worker_id))
+        drifted = self._db.read(lambda connection: connection.execute(query).scalars().all())
+        corrected = []
+        for worker_id in drifted:
+            change = self._db.write(lambda c, name=worker_id: sandbox_rows.recount(c, name))  # type: ignore[misc]
+            if change is not None:
+                corrected.append((worker_id, *change))
+        return corrected
+
     # --- sandboxes ---
 
     def begin_idle_releases(self) -> list[Route]:

@@ -140,14 +140,27 @@ def is_uid_held(connection: Connection, root_id: str, uid: int) -> bool:
     return connection.execute(query).first() is not None
 
 
-def slots_held(worker_id: str) -> ColumnElement[int]:
+def slots_held(worker_id: str | ColumnElement[str]) -> ColumnElement[int]:
     """How many sandboxes hold a slot of the worker, as a scalar subquery."""
     return (
         select(func.count())
         .select_from(sandboxes)
         .where(_s.worker_id == worker_id, _s.status.in_(HOLDS_SLOT))
+        .correlate(workers)
         .scalar_subquery()
     )
+
+
+def recount(connection: Connection, worker_id: str) -> tuple[int, int] | None:
+    """Set ``reserved`` to what is held; returns (was, is) where that differed."""
+    # Whoever changes the number holds this row, so that the count that follows misses nothing that is under way.
+    locked = select(_w.reserved).where(_w.worker_id == worker_id).with_for_update()
+    was = connection.execute(locked).scalar_one()
+    held = connection.execute(select(slots_held(worker_id))).scalar_one()
+    if held == was:
+        return None
+    connection.execute(update(workers).where(_w.worker_id == worker_id).values(reserved=held))
+    return was, held
 
 
 def open_history(connection: Connection, key: SandboxKey, generation: int, worker_id: str, at_us: int, by: str) -> None:

@@ -26,10 +26,12 @@ class Backends(Group):
     broker_url: str = setting(
         "memory://",
         "Celery broker: `redis://` or `amqp://`; `memory://` is the embedded mode's.",
-        pattern=r"^(memory|sandloom-memory|redis|rediss|sentinel|amqp|amqps|pyamqp)://",
+        pattern=r"^(memory|sandloom-memory|redis|rediss|amqp|amqps|pyamqp)://",
     )
     broker_namespace: str = setting(
-        "sandloom", "Prefix of this deployment's bus channels.", pattern=r"^[A-Za-z0-9_.-]{1,64}$"
+        "sandloom",
+        "Prefix of this deployment's broker keys, results and bus channels.",
+        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
     )
     bus_url: str = setting(
         "memory://",

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 NO_EFFECT_YET = frozenset(
     {
-        "http_proxies", "no_proxy", "python_index_url", "npm_registry", "go_proxy", "go_sumdb", "cargo_registry_url",
-        "maven_repository_url", "java_home", "rust_launcher_dir", "template_root", "template_cache_max_bytes",
+        "cargo_registry_url",
+        "maven_repository_url", "rust_launcher_dir", "template_root", "template_cache_max_bytes",
         "template_max_extract_bytes", "template_max_archive_bytes", "template_snapshot_max_entries",
         "template_snapshot_max_depth", "template_snapshot_timeout_seconds", "object_store_backend",
         "blobstore_endpoint", "blobstore_bucket", "blobstore_base_prefix", "blobstore_region", "blobstore_access_key",

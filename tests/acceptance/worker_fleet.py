@@ -111,9 +111,9 @@ class WorkerFleet:
         return self.start(route, ["sh", "-c", script], exec_id, **request)
 
     def ended(self, key: ExecKey, timeout_seconds: float = 30) -> Exec:
-        record = self.exec_gateway.wait(key, timeout_seconds)
-        assert record.terminal, f"still {record.status} after {timeout_seconds} s"
-        return record
+        """The terminal record with its output."""
+        until(lambda: self.execs.get(key).terminal, timeout_seconds)
+        return self.execs.get(key, output=True)
 
     def run(self, route: Route, script: str, **request: Any) -> Exec:
         return self.ended(self.shell(route, script, **request))

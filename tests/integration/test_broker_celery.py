@@ -7,11 +7,10 @@ import time
 import uuid
 from collections.abc import Iterator
 from queue import Queue as Fifo
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from celery import Celery
-from celery._state import _set_task_join_will_block
+from celery import Celery, _state
 from celery.signals import worker_ready
 
 from sandloom.broker.memory import store_of
@@ -68,7 +67,7 @@ class Running:
         self.thread.join(LONG_SECONDS)
         worker_ready.disconnect(dispatch_uid=self.uid)
         # A worker marks its whole process as one in which nobody may wait for results.
-        _set_task_join_will_block(False)
+        cast(Any, _state)._set_task_join_will_block(False)
         assert not self.thread.is_alive()
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from celery import Celery, chain, group
-from celery._state import _set_task_join_will_block
+from celery import Celery, _state, chain, group
 from celery.signals import worker_ready
 
 from sandloom.broker.envelope import OPERATOR_KEY_ID, Verifier, operator_key
@@ -91,7 +90,7 @@ class Answering:
         self._thread.join(LONG_SECONDS)
         worker_ready.disconnect(dispatch_uid=self._uid)
         # A worker marks its whole process as one in which nobody may wait for results.
-        _set_task_join_will_block(False)
+        cast(Any, _state)._set_task_join_will_block(False)
         assert not self._thread.is_alive()
 
 

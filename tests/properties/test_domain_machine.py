@@ -267,6 +267,6 @@ def test_any_order_of_calls(machine_database: Database):
     run_state_machine_as_test(
         DomainMachine,
         settings=settings(
-            max_examples=10, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=6, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

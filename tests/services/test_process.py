@@ -18,7 +18,7 @@ def python(code: str, tmp_path: Path, **options) -> Process:
 def test_output_is_awaited_and_kept_in_a_file(tmp_path):
     with python("print('ready: 7'); import sys; print('bad', file=sys.stderr); sys.stdin.read()", tmp_path) as process:
         assert process.wait_for_output(r"ready: (\d+)").group(1) == b"7"
-        process.wait_for_output("bad")
+        process.wait_for_output("bad\n")
     assert (tmp_path / "log").read_text() == "ready: 7\nbad\n"
 
 
@@ -49,6 +49,6 @@ def test_stop_ends_a_stopped_process_and_its_group(tmp_path):
 def test_the_environment_is_what_was_given(tmp_path, monkeypatch):
     monkeypatch.setenv("SANDBOX_PORT", "1")
     with python("import os; print(sorted(n for n in os.environ if n.startswith('SANDBOX')))", tmp_path) as process:
-        process.wait_for_output("]")
+        process.wait_for_output(r"\]\n")
     assert process.output() == "[]\n"
     assert base_environment(SANDBOX_PORT="2")["SANDBOX_PORT"] == "2"

@@ -15,6 +15,7 @@ from tests.services.redis import RedisServer
 
 _tenants = itertools.count(1)
 SQLITE = ["embedded-sqlite", pytest.param("gunicorn-sqlite", marks=pytest.mark.server)]
+PAIR = ["embedded-sqlite", pytest.param("gunicorn-postgresql", marks=pytest.mark.server)]
 EACH = [
     *SQLITE,
     pytest.param("embedded-postgresql", marks=pytest.mark.server),
@@ -52,6 +53,18 @@ def _sqlite(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def api(_each: Api) -> Api:
     """Both servers over both databases."""
     return _each.for_tenant(f"tenant-{next(_tenants)}")
+
+
+@pytest.fixture(scope="session", params=PAIR)
+def _pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with _served(request.param, request, tmp_path_factory.mktemp(request.param)) as api:
+        yield api
+
+
+@pytest.fixture
+def pair(_pair: Api) -> Api:
+    """Both servers and both databases, in two combinations: for what takes long."""
+    return _pair.for_tenant(f"tenant-{next(_tenants)}")
 
 
 @pytest.fixture

@@ -47,6 +47,7 @@ class Owner:
             capacity=1000,
             exec_slots=100,
             lease_ttl_seconds=3600,
+            fence_grace_seconds=60,
         )
         self.epoch = register(db, node).epoch
 

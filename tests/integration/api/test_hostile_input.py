@@ -32,10 +32,10 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
-def sender(api: Api) -> Iterator[Sender]:
+def sender(pair: Api) -> Iterator[Sender]:
     """The sandbox ``box`` is there with generation 1; files are asked of generation 7, so no worker is needed."""
-    api.ready_sandbox()
-    sender = Sender(api.host_port, api.tenant_id)
+    pair.ready_sandbox()
+    sender = Sender(pair.host_port, pair.tenant_id)
     yield sender
     sender.close()
 

@@ -29,6 +29,15 @@ def test_a_lease_that_lives_keeps_others_out(world: World):
     assert world.dump() == before
 
 
+def test_a_lapsed_lease_keeps_others_out_while_its_commands_may_live(world: World):
+    world.register()
+    now = world.lease_now_us()
+    world.set(workers, workers.c.worker_id == "w1", lease_expires_us=now - 30_000_000)
+    with pytest.raises(WorkerIdInUse):
+        world.register(fence_grace_seconds=3600)
+    assert world.register(fence_grace_seconds=10).epoch == 2
+
+
 @pytest.mark.parametrize("how", ["takeover", "unregistered", "expired", "declared lost"])
 def test_a_next_start_is_let_in(world: World, how: str):
     world.started()

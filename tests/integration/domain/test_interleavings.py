@@ -12,6 +12,7 @@ import pytest
 from sandloom.db import Database
 from sandloom.errors import SandloomError
 from sandloom.ids import ExecKey
+from sandloom.sandboxes.repository import recount
 from tests.integration.domain.paused import PausedDatabase, interleave
 from tests.integration.domain.world import REFUSED, World, key, request
 
@@ -42,8 +43,14 @@ WRITES: dict[str, Write] = {
     "end lost": lambda w: w.reclaim.end_lost_execs(),
     "orphans": lambda w: w.reclaim.release_orphans(),
     "idle": lambda w: w.reclaim.begin_idle_releases(),
+    "recount": lambda w: w.reclaim.recount_slots() or sandbox_recount(w),
     "queue timeouts": lambda w: w.reclaim.end_queue_timeouts(),
 }
+
+
+def sandbox_recount(world: World) -> Any:
+    """Also where nothing was seen to have drifted before."""
+    return world.db.write(partial(recount, worker_id="w1"))
 
 
 def apply(write: Write, db: PausedDatabase) -> Any:
@@ -94,16 +101,16 @@ STATES: dict[Callable[[World], None], tuple[tuple[str, ...], tuple[str, ...]]] =
     opened: (
         ("admit", "claim", "finish", "cancel queued", "release", "restart"),
         (
-            "admit", "admit same", "claim", "append", "finish", "cancel queued", "cancel running", "refuse", "touch",
-            "release", "restart", "restart empty", "queue timeouts",
+            "admit", "admit same", "claim", "append", "finish", "cancel queued", "cancel running", "refuse", "release",
+            "restart", "restart empty",
         ),
     ),
     assigned: (
         ("cancel queued", "ready", "restart"),
         ("admit", "cancel queued", "refuse", "ready", "release", "restart"),
     ),
-    releasing: (("finish release", "restart"), ("resolve", "ready", "release", "finish release", "restart")),
-    released: (("resolve",), ("resolve", "release", "admit", "restart")),
+    releasing: (("finish release", "restart"), ("resolve", "ready", "finish release", "restart", "recount")),
+    released: (("resolve",), ("resolve", "release", "restart", "recount")),
     lost: (
         ("restart", "end lost", "orphans"),
         ("resolve", "finish", "cancel queued", "append", "release", "restart", "renew", "end lost", "orphans"),

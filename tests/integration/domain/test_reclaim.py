@@ -114,6 +114,19 @@ def test_uids_of_a_lost_worker_rest_until_it_returns(world: World):
     world.check()
 
 
+def test_slots_that_drifted_are_recounted(world: World):
+    world.register("w2", capacity=0)
+    route = world.started()
+    world.released(world.ready("other"))
+    assert world.reclaim.recount_slots() == []
+    for wrong in (0, 7):
+        world.set(workers, workers.c.worker_id == "w1", reserved=wrong)
+        assert twice(world.reclaim.recount_slots) == [("w1", wrong, 1)]
+        world.check()
+    world.released(route)
+    assert world.reclaim.recount_slots() == []
+
+
 def test_a_release_that_the_lost_worker_did_not_finish_is_done(world: World):
     route = world.started()
     world.sandboxes.begin_release(route.key, None, "tester", "released")

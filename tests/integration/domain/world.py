@@ -127,6 +127,10 @@ class World:
 
     # --- looking ---
 
+    def lease_now_us(self) -> int:
+        """The database's time, which leases are judged by."""
+        return self.db.read(lambda connection: connection.execute(select(now_us())).scalar_one())
+
     def lease(self, worker_id: str = "w1") -> Lease:
         return next(lease for lease in self.fleet.leases() if lease.worker_id == worker_id)
 
@@ -165,7 +169,7 @@ def node(worker_id: str = "w1", **values: Any) -> NodeInfo:
         worker_id=worker_id, queue=f"sandloom.worker.{worker_id}", data_endpoint="http://127.0.0.1:1",
         public_key="", profile_id=PROFILE, declared_hash=HASH, effective_hash=HASH, isolation_level="standard",
         storage_mode="local", root_id=f"root-{worker_id}", uid_start=200_000, uid_end=200_999, capacity=20,
-        exec_slots=8, lease_ttl_seconds=600,
+        exec_slots=8, lease_ttl_seconds=600, fence_grace_seconds=60,
     )  # fmt: skip
     return dataclasses.replace(default, **values)
 

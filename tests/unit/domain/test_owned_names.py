@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.owned_names import OWNED, OWNED_IN_ANY_CASE, OWNED_PREFIXES, owned_names
+from sandloom.execs.owned_names import OWNED, OWNED_IN_ANY_CASE, OWNED_PREFIXES, owned_names
 from sandloom.execution import environment
 
 KNOWN = sorted(

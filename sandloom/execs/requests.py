@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from api.operations import Call
-from api.owned_names import owned_names
 from sandloom.contracts.rest import ExecBody
 from sandloom.errors import (
     CredentialBrokerUnavailable,
     EgressPolicyUnsupported,
     EnvironmentRefused,
+    LimitsExceeded,
     ModelAccessUnavailable,
 )
+from sandloom.execs.owned_names import owned_names
 from sandloom.execs.records import ExecRequest
 
 
 def exec_request(body: ExecBody) -> ExecRequest:
-    """The command to admit. Raises for names in env that the runtime owns, and for sensitive_env, model_access and
-    egress, which nothing here can serve."""
+    """The command to admit. Raises for names in env that the runtime owns, and for sensitive_env, model_access,
+    egress and limits, which nothing here can serve."""
     if owned := owned_names(body.env):
         raise EnvironmentRefused(f"The runtime owns these names, so env must not set them: {', '.join(owned)}")
     if body.sensitive_env:
@@ -26,6 +26,8 @@ def exec_request(body: ExecBody) -> ExecRequest:
         raise ModelAccessUnavailable
     if body.egress is not None:
         raise EgressPolicyUnsupported
+    if body.limits is not None and body.limits.model_dump(exclude_none=True):
+        raise LimitsExceeded("This deployment enforces no budgets, so 'limits' cannot be kept; leave it out.")
     return ExecRequest(
         exec_id=body.exec_id,
         argv=tuple(body.argv),
@@ -35,11 +37,4 @@ def exec_request(body: ExecBody) -> ExecRequest:
         exec_scope=body.exec_scope,
         stdin=body.stdin_bytes(),
         labels=body.labels,
-        limits={} if body.limits is None else body.limits.model_dump(exclude_none=True),
     )
-
-
-def fence(call: Call, sandbox_id: str, generation: int | None) -> None:
-    """Raises StaleRoute when the caller names a generation that is not the current one; without one nothing."""
-    if generation is not None:
-        call.services.sandboxes.current(call.sandbox(sandbox_id), generation)
