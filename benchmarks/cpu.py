@@ -13,7 +13,12 @@ _TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 
 def cpu_seconds(roots: Iterable[int]) -> float:
     """Of the processes, of their living descendants, and of what those have reaped."""
-    return sum(map(_one, family(roots)))
+    return cpu_seconds_of(family(roots))
+
+
+def cpu_seconds_of(pids: Iterable[int]) -> float:
+    """Of these processes alone, and of what they have reaped."""
+    return sum(map(_one, pids))
 
 
 def memory_bytes(roots: Iterable[int]) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchmarks.burst import Burst, run_burst
-from benchmarks.cpu import cpu_seconds
+from benchmarks.cpu import cpu_seconds_of
 from sandloom.execution.probe import ProbeRequest, probe, scratch_sandbox
 from sandloom.execution.process import Spawner
 from sandloom.execution.runner import Runner
@@ -22,10 +22,13 @@ class Engine:
     def __init__(self, name: str, spawner: Spawner, template: Spec) -> None:
         self.name = name
         self._runner = Runner(spawner)
+        # Not by looking for descendants: that itself is work of this process.
+        assert spawner.pid is not None
+        self._pids = (os.getpid(), spawner.pid)
         self._template = template
 
     def burst(self, count: int, at_once: int) -> Burst:
-        return run_burst(self._command, count, at_once, lambda: cpu_seconds([os.getpid()]))
+        return run_burst(self._command, count, at_once, lambda: cpu_seconds_of(self._pids))
 
     def _command(self, _: int) -> None:
         verdict = self._runner.start(self._template, lambda *_: None).wait()
