@@ -167,10 +167,12 @@ class Job:
         """bwrap exits before its PID 1 is gone; then that is a child of this subreaper, if bwrap did not reap it."""
         if self._inner is None or self._kept:
             return
-        process = proctree.read_process(self._inner)
-        if process is not None and process.parent == os.getpid():
-            self.waiting.add(self._inner)
-            proctree.send(self._inner, signal.SIGKILL)
+        try:
+            os.waitid(os.P_PID, self._inner, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        self.waiting.add(self._inner)
+        proctree.send(self._inner, signal.SIGKILL)
 
     @property
     def may_have_strays(self) -> bool:

@@ -84,7 +84,7 @@ class Server:
                 os.close(fd)
             return
         request, (control_fd, stdout, stderr), stdin = wire.read_body(message, fds)
-        control = socket.socket(fileno=control_fd)
+        control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=control_fd)
         control.setblocking(False)
         job = Job(request, control)
         try:
