@@ -126,6 +126,10 @@ class Groups:
         except OSError as error:
             with self._lock:
                 self._leave(sandbox)
+                if not sandbox.users and self._sandboxes.get(group) is sandbox:
+                    # Someone may have removed it; the next command makes it again.
+                    del self._sandboxes[group]
+                    self._idle.pop(group, None)
             raise BudgetsUnavailable(f"cgroup {error.filename}: {error.strerror}") from error
         counts = Counts(self.version, directories, dict(sandbox.directories), budgets, own)
         return CommandGroup(self, sandbox, directories, counts)

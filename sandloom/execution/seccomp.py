@@ -18,6 +18,7 @@ _ERRNO = 0x00050000
 _ATTRIBUTE_BAD_ARCHITECTURE = 2
 _ATTRIBUTE_OPTIMIZE = 8
 _BINARY_TREE = 2
+_GREATER = 6
 _MASKED_EQUAL = 7
 
 
@@ -79,12 +80,16 @@ def _add(library: ctypes.CDLL, handle: ctypes.c_void_p, rule: seccomp_rules.Rule
         number = seccomp_rules.NUMBERS.get(rule.call, -1)
         if number < 0:
             return
-    comparisons = (_Comparison * max(1, len(rule.conditions)))(
-        *(_Comparison(each.argument, _MASKED_EQUAL, each.mask, each.value) for each in rule.conditions)
-    )
+    comparisons = (_Comparison * max(1, len(rule.conditions)))(*map(_comparison, rule.conditions))
     action = ctypes.c_uint32(_ERRNO | rule.error)
     count = ctypes.c_uint(len(rule.conditions))
     _check(library.seccomp_rule_add_array(handle, action, number, count, comparisons), rule.call)
+
+
+def _comparison(condition: seccomp_rules.Condition) -> _Comparison:
+    if condition.mask is None:
+        return _Comparison(condition.argument, _GREATER, condition.value, 0)
+    return _Comparison(condition.argument, _MASKED_EQUAL, condition.mask, condition.value)
 
 
 def _export(library: ctypes.CDLL, handle: ctypes.c_void_p) -> bytes:

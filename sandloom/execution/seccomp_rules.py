@@ -55,10 +55,10 @@ NUMBERS = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Holds when ``argument & mask == value``."""
+    """Holds when ``argument & mask == value``; without a mask, when the whole argument is above ``value``."""
 
     argument: int
-    mask: int
+    mask: int | None
     value: int
 
 
@@ -78,7 +78,7 @@ _NEW_NAMESPACE = {
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _AF_NETLINK, _NETLINK_AUDIT = 16, 9
 # All but unix (1), inet (2), inet6 (10) and netlink (16): each of the others is a module that nobody here needs.
-_REFUSED_FAMILIES = (*range(3, 10), *range(11, 16), *range(17, 47))
+_REFUSED_FAMILIES = (*range(3, 10), *range(11, 16))
 _PERSONALITY_ASK = _WORD
 # PER_LINUX32, UNAME26 and ADDR_NO_RANDOMIZE (debuggers) change only how things look to the process itself.
 _PERSONALITY_HARMLESS = 0x0000008 | 0x0020000 | 0x0040000
@@ -107,12 +107,10 @@ def _terminals() -> list[Rule]:
 
 def _sockets() -> list[Rule]:
     audit = (Condition(0, _WORD, _AF_NETLINK), Condition(2, _WORD, _NETLINK_AUDIT))
-    families = [
-        Rule(call, errno.EAFNOSUPPORT, (Condition(0, _WORD, family),))
-        for call in ("socket", "socketpair")
-        for family in _REFUSED_FAMILIES
-    ]
-    return [Rule("socket", errno.EPROTONOSUPPORT, audit), *families]
+    # The kernel takes the low 32 bits; more bits only make the argument larger. Every command pays for each rule.
+    above = [Rule(call, errno.EAFNOSUPPORT, (Condition(0, None, _AF_NETLINK),)) for call in ("socket", "socketpair")]
+    families = [Rule("socket", errno.EAFNOSUPPORT, (Condition(0, _WORD, family),)) for family in _REFUSED_FAMILIES]
+    return [Rule("socket", errno.EPROTONOSUPPORT, audit), *above, *families]
 
 
 def _personalities() -> list[Rule]:

@@ -209,6 +209,17 @@ def test_a_group_that_vanished_starts_nothing(make_budgeted, groups, monkeypatch
     assert (ran.verdict.reason, ran.verdict.error) == (Reason.NOT_STARTED, LaunchFault.ISOLATION_FAILED)
 
 
+def test_a_sandbox_group_that_someone_removed_is_made_again(make_budgeted, groups):
+    sandbox = make_budgeted(memory_bytes=64 * MIB, pids=50)
+    assert sandbox.run("true").verdict.exit_code == 0
+    for base in groups.directories:
+        if os.path.isdir(path := f"{base}/{sandbox.template.group}"):
+            os.rmdir(path)
+    with pytest.raises(BudgetsUnavailable, match="No such file"):
+        sandbox.run("true")
+    assert sandbox.run("true").verdict.exit_code == 0
+
+
 def test_a_command_sees_and_reaches_no_cgroup(make_budgeted):
     ran = make_budgeted(memory_bytes=64 * MIB).shell(
         "ls -d /sys/fs/cgroup 2>/dev/null; grep cgroup /proc/self/mountinfo 2>/dev/null; echo done"

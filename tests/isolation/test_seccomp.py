@@ -101,7 +101,7 @@ def test_input_cannot_be_pushed_into_a_terminal(filtered, number_of, high_bits):
 def test_sockets_of_odd_families_cannot_be_made(filtered, number_of):
     stream, raw = 1, 3
     socket = number_of("socket")
-    odd = [[socket, family, stream] for family in (17, 29, 31, 38, 40, 44)]
+    odd = [[socket, family, stream] for family in (4, 9, 15, 17, 29, 31, 38, 40, 44, 40 | 1 << 32, 9 | 1 << 32)]
     assert set(answers(filtered, odd)) == {errno.EAFNOSUPPORT}
     netlink, audit, route = 16, 9, 0
     usual = [[socket, family, stream] for family in (1, 2)]

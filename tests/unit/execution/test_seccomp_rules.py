@@ -14,7 +14,8 @@ def refused(call: str, *arguments: int, machine: str = "x86_64") -> int:
     """The errno that the rules answer with, 0 when none applies."""
 
     def holds(condition: Condition) -> bool:
-        return arguments[condition.argument] & condition.mask == condition.value
+        argument = arguments[condition.argument]
+        return argument > condition.value if condition.mask is None else argument & condition.mask == condition.value
 
     return next((rule.error for rule in rules(machine) if rule.call == call and all(map(holds, rule.conditions))), 0)
 
@@ -62,4 +63,5 @@ def test_families():
         errno.EAFNOSUPPORT
     }
     assert refused("socket", 16, 3, 9) == errno.EPROTONOSUPPORT
-    assert refused("socketpair", 1, 1, 0) == 0
+    assert refused("socket", (1 << 32) | 40, 1, 0) == errno.EAFNOSUPPORT
+    assert [refused("socketpair", family, 1, 0) for family in (1, 30)] == [0, errno.EAFNOSUPPORT]
