@@ -8,6 +8,7 @@ read is one round trip; a write says BEGIN and COMMIT itself.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import random
 import threading
@@ -183,6 +184,7 @@ def _prepare_sqlite(engine: Engine) -> None:
 
 
 _Job = tuple[Callable[[Connection], Any], "Future[Any]"]
+_Answer = tuple["Future[Any]", Any, BaseException | None]
 
 
 class _Writer:
@@ -193,6 +195,7 @@ class _Writer:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._connection: Connection | None = None
         self._open = True
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name="sqlite-writer", daemon=True)
@@ -217,38 +220,28 @@ class _Writer:
         self._thread.join()
 
     def _loop(self) -> None:
-        while True:
-            first = self._jobs.get()
-            if first is None:
-                return
-            batch, stop = [first], False
-            while len(batch) < self._TOGETHER and not self._jobs.empty():
-                job = self._jobs.get()
-                if job is None:
-                    stop = True
-                    break
+        stop = False
+        while not stop:
+            job = self._jobs.get()
+            batch: list[_Job] = []
+            while job is not None:
                 batch.append(job)
-            self._commit(batch)
-            if stop:
-                return
+                if len(batch) == self._TOGETHER or self._jobs.empty():
+                    break
+                job = self._jobs.get()
+            stop = job is None
+            if batch:
+                self._commit(batch)
+        self._let_go()
 
     def _commit(self, batch: list[_Job]) -> None:
-        """Each job in a savepoint of its own: one that fails takes nothing with it. Answers leave after the commit."""
-        answers: list[tuple[Future[Any], Any, BaseException | None]] = []
+        """A job that fails takes nothing with it. Answers leave after the commit."""
         try:
-            with self._engine.connect() as connection:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
-                for function, future in batch:
-                    connection.exec_driver_sql("SAVEPOINT job")
-                    try:
-                        answers.append((future, function(connection), None))
-                        connection.exec_driver_sql("RELEASE job")
-                    except BaseException as error:
-                        connection.exec_driver_sql("ROLLBACK TO job")
-                        connection.exec_driver_sql("RELEASE job")
-                        answers.append((future, None, error))
-                connection.exec_driver_sql("COMMIT")
+            if self._connection is None:
+                self._connection = self._engine.connect()
+            answers = _alone(self._connection, batch[0]) if len(batch) == 1 else _together(self._connection, batch)
         except BaseException as error:
+            self._let_go()
             failure = Unavailable("The database cannot be written; repeat the call.")
             failure.__cause__ = error
             answers = [(future, None, failure) for _, future in batch]
@@ -257,3 +250,39 @@ class _Writer:
                 future.set_result(result)
             else:
                 future.set_exception(problem)
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(exc.SQLAlchemyError):
+                connection.invalidate()  # nobody gets it again, whatever state it is in
+            connection.close()
+
+
+def _alone(connection: Connection, job: _Job) -> list[_Answer]:
+    function, future = job
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    try:
+        answer = function(connection)
+    except BaseException as error:
+        connection.exec_driver_sql("ROLLBACK")
+        return [(future, None, error)]
+    connection.exec_driver_sql("COMMIT")
+    return [(future, answer, None)]
+
+
+def _together(connection: Connection, batch: list[_Job]) -> list[_Answer]:
+    """One transaction, each job in a savepoint of its own."""
+    answers: list[_Answer] = []
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    for function, future in batch:
+        connection.exec_driver_sql("SAVEPOINT job")
+        try:
+            answers.append((future, function(connection), None))
+            connection.exec_driver_sql("RELEASE job")
+        except BaseException as error:
+            connection.exec_driver_sql("ROLLBACK TO job")
+            connection.exec_driver_sql("RELEASE job")
+            answers.append((future, None, error))
+    connection.exec_driver_sql("COMMIT")
+    return answers

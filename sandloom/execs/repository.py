@@ -6,35 +6,22 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    Select,
-    and_,
-    case,
-    exists,
-    func,
-    insert,
-    literal,
-    select,
-    update,
-)  # fmt: skip
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, insert, literal, select
 
 from sandloom.db.clock import now_us
-from sandloom.db.tables import exec_events, execs, sandboxes, usage_records
+from sandloom.db.prepared import Prepared
+from sandloom.db.tables import exec_events, execs
+from sandloom.execs import statements
 from sandloom.execs.admission import request_document, request_hash
 from sandloom.execs.records import Event, Exec, ExecRequest, Outcome
 from sandloom.execs.states import TERMINAL, ExecStatus
 from sandloom.ids import ExecKey
-from sandloom.sandboxes import repository as sandbox_rows
-from sandloom.sandboxes.states import OPEN, SandboxStatus
 
-_e, _s = execs.c, sandboxes.c
+_e = execs.c
 
-#: Kinds whose data are raw bytes of the command's output.
-OUTPUT_KINDS = ("stdout", "stderr")
 MAX_EVENT_BYTES = 65_536
+#: Up to here a statement is kept for each number of events; more of them are bulk anyway.
+_FEW_EVENTS = 8
 
 
 def is_key(key: ExecKey) -> ColumnElement[bool]:
@@ -86,7 +73,7 @@ def to_exec(row: Row[Any], output: tuple[bytes, bytes] | None = None) -> Exec:
 
 
 def fetch(connection: Connection, key: ExecKey) -> Row[Any] | None:
-    return connection.execute(select(execs).where(is_key(key))).one_or_none()
+    return connection.execute(statements.EXEC, statements.of_key(key)).one_or_none()
 
 
 def without_input() -> Select[Any]:
@@ -94,56 +81,27 @@ def without_input() -> Select[Any]:
     return select(*(column if column is not _e.stdin else literal(None).label("stdin") for column in execs.columns))
 
 
-def admission_query(key: ExecKey, exec_scope: str | None) -> Select[Any]:
-    """The sandbox, its owner, and what admission weighs: ``queued`` on that worker, ``scope_taken``, and whether the
-    exec is ``known``. One statement, so that a command never looks like its own rival."""
-    queued = (
-        select(func.count())
-        .select_from(execs)
-        .where(_e.open_worker_id == _s.worker_id, _e.status == ExecStatus.QUEUED)
-        .correlate(sandboxes)
-        .scalar_subquery()
-    )
-    taken: ColumnElement[bool] = literal(False)
-    if exec_scope is not None:
-        taken = (
-            exists()
-            .where(_e.tenant_id == key.tenant_id, _e.sandbox_id == key.sandbox_id, _e.active_scope == exec_scope)
-            .correlate(None)
-        )
-    return (
-        sandbox_rows.route_query()
-        .add_columns(
-            queued.label("queued"),
-            taken.label("scope_taken"),
-            exists().where(is_key(key)).correlate(None).label("known"),
-        )
-        .where(sandbox_rows.is_key(key.sandbox))
-    )
+def admission(connection: Connection, key: ExecKey, exec_scope: str | None) -> Row[Any] | None:
+    """The row of ``statements.ADMISSION``, unless there is no such sandbox."""
+    return connection.execute(statements.ADMISSION, {**statements.of_key(key), "of_scope": exec_scope}).one_or_none()
 
 
 def take_place(connection: Connection, row: Any, request: ExecRequest, max_parallel: int) -> bool:
     """Count one more command in the sandbox, under the very conditions that admission saw; False when one changed."""
-    room = _s.active_execs == 0 if request.exec_scope is None else _s.active_execs < max_parallel
-    moved = connection.execute(
-        update(sandboxes)
-        .where(
-            _s.tenant_id == row.tenant_id,
-            _s.sandbox_id == row.sandbox_id,
-            _s.generation == row.generation,
-            _s.worker_epoch == row.worker_epoch,
-            _s.status.in_(OPEN),
-            _s.exclusive_exec_id.is_(None),
-            room,
-        )
-        .values(
-            status=SandboxStatus.RUNNING,
-            active_execs=_s.active_execs + 1,
-            exclusive_exec_id=request.exec_id if request.exec_scope is None else None,
-            last_active_us=row.now,
-        )
+    alone = request.exec_scope is None
+    moved = statements.TAKE_PLACE.run(
+        connection,
+        {
+            "of_tenant": row.tenant_id,
+            "of_sandbox": row.sandbox_id,
+            "of_generation": row.generation,
+            "of_epoch": row.worker_epoch,
+            "of_active_below": 1 if alone else max_parallel,
+            "exclusive": request.exec_id if alone else None,
+            "now": row.now,
+        },
     )
-    return moved.rowcount == 1
+    return moved == 1
 
 
 def insert_queued(
@@ -156,7 +114,6 @@ def insert_queued(
         "generation": row.generation,
         "worker_id": row.worker_id,
         "worker_epoch": row.worker_epoch,
-        "status": ExecStatus.QUEUED,
         "exec_scope": request.exec_scope,
         "active_scope": request.exec_scope,
         "open_worker_id": row.worker_id,
@@ -165,14 +122,11 @@ def insert_queued(
         "labels": json.dumps(dict(request.labels)),
         "stdin": request.stdin,
         "timeout_seconds": timeout_seconds,
-        "truncated": False,
-        "last_seq": 1,
         "task_id": task_id,
-        "rings": 0,
         "ring_us": ring_us,
         "queued_us": row.now,
     }
-    connection.execute(insert(execs).values(values))
+    statements.INSERT_QUEUED.run(connection, values)
     insert_events(connection, key, 1, [("status", status_data(ExecStatus.QUEUED))], row.now)
     return Exec(
         key=key, generation=row.generation, worker_id=row.worker_id, worker_epoch=row.worker_epoch,
@@ -200,41 +154,36 @@ def status_data(status: ExecStatus, outcome: Outcome | None = None) -> bytes:
 
 
 def insert_events(
-    connection: Connection, key: ExecKey, first_seq: int, events: Sequence[tuple[str, bytes]], at_us: Any
+    connection: Connection, key: ExecKey, first_seq: int, events: Sequence[tuple[str, bytes]], at_us: int | None = None
 ) -> None:
-    """One insert for all; ``at_us`` is a number or the database's clock."""
-    rows = [
-        {**key_values(key), "seq": first_seq + i, "kind": kind, "data": data} for i, (kind, data) in enumerate(events)
-    ]
-    if rows:
+    """One insert for all, stamped by the database's clock unless ``at_us`` is given."""
+    if not events:
+        return
+    if len(events) > _FEW_EVENTS:
+        rows = [
+            {**key_values(key), "seq": seq, "kind": kind, "data": data}
+            for seq, (kind, data) in enumerate(events, first_seq)
+        ]
         # The rows are parameters and not part of the statement, so that it is compiled once.
-        connection.execute(insert(exec_events).values(at_us=at_us), rows)
+        connection.execute(insert(exec_events).values(at_us=now_us() if at_us is None else at_us), rows)
+        return
+    values = statements.of_key(key)
+    if at_us is not None:
+        values["at_us"] = at_us
+    for n, (kind, data) in enumerate(events):
+        values[f"seq_{n}"], values[f"kind_{n}"], values[f"data_{n}"] = first_seq + n, kind, data
+    statements.insert_events(len(events), at_us is None).run(connection, values)
 
 
 def events_after(connection: Connection, key: ExecKey, after: int, limit: int) -> list[Event]:
-    v = exec_events.c
-    rows = connection.execute(
-        select(v.seq, v.kind, v.data, v.at_us)
-        .where(v.tenant_id == key.tenant_id, v.sandbox_id == key.sandbox_id, v.exec_id == key.exec_id, v.seq > after)
-        .order_by(v.seq)
-        .limit(limit)
-    )
+    values = {**statements.of_key(key), "of_seq": after, "at_most": limit}
+    rows = connection.execute(statements.EVENTS_AFTER, values)
     return [Event(seq, kind, bytes(data), at_us) for seq, kind, data, at_us in rows]
 
 
 def output(connection: Connection, key: ExecKey) -> tuple[bytes, bytes]:
     """Everything the command wrote, as far as it was kept: (stdout, stderr)."""
-    v = exec_events.c
-    rows = connection.execute(
-        select(v.kind, v.data)
-        .where(
-            v.tenant_id == key.tenant_id,
-            v.sandbox_id == key.sandbox_id,
-            v.exec_id == key.exec_id,
-            v.kind.in_(OUTPUT_KINDS),
-        )
-        .order_by(v.seq)
-    ).all()
+    rows = connection.execute(statements.OUTPUT, statements.of_key(key)).all()
     return (
         b"".join(bytes(data) for kind, data in rows if kind == "stdout"),
         b"".join(bytes(data) for kind, data in rows if kind == "stderr"),
@@ -248,79 +197,67 @@ class LostRace(Exception):
 def end(
     connection: Connection,
     key: ExecKey,
-    condition: ColumnElement[bool],
-    generation: int | None,
+    status: ExecStatus | str,
+    generation: int,
     last_seq: int,
     events: Sequence[tuple[str, bytes]],
     outcome: Outcome,
 ) -> None:
     """Move an exec to its terminal status together with everything that belongs to it; LostRace if it has moved on.
 
-    ``condition`` is what the row must still satisfy beside ``generation`` and ``last_seq``. None for ``generation``:
-    the condition fixes it. The sandbox comes first: see ``db.tables``.
+    ``status``, ``generation`` and ``last_seq`` are what was seen of the row.
     """
+    where = {**statements.of_key(key), "of_status": status, "of_generation": generation}
+    _end(connection, statements.LEAVE_SEEN, statements.END_SEEN, key, where, last_seq, events, outcome)
+
+
+def end_own(
+    connection: Connection,
+    key: ExecKey,
+    worker_id: str,
+    worker_epoch: int,
+    last_seq: int,
+    events: Sequence[tuple[str, bytes]],
+    outcome: Outcome,
+) -> None:
+    """``end`` for the owner that runs it, whatever the generation."""
+    where = {**statements.of_key(key), "of_worker": worker_id, "of_epoch": worker_epoch}
+    _end(connection, statements.LEAVE_OWN, statements.END_OWN, key, where, last_seq, events, outcome)
+
+
+def _end(
+    connection: Connection,
+    leave: Prepared,
+    move: Prepared,
+    key: ExecKey,
+    where: Mapping[str, Any],
+    last_seq: int,
+    events: Sequence[tuple[str, bytes]],
+    outcome: Outcome,
+) -> None:
+    """The sandbox comes first: see ``db.tables``."""
     assert outcome.status in TERMINAL
-    if generation is None:
-        counted = _s.generation == select(_e.generation).where(is_key(key)).correlate(sandboxes).scalar_subquery()
-    else:
-        # Both rows are held to the number that was seen: while this waits for the sandbox's row, an adoption may move
-        # both to the next one, and the count must then not be missed.
-        counted = _s.generation == generation
-        condition = and_(condition, _e.generation == generation)
-    one_left = and_(_s.status == SandboxStatus.RUNNING, _s.active_execs <= 1)
-    connection.execute(
-        update(sandboxes)
-        .where(
-            _s.tenant_id == key.tenant_id,
-            _s.sandbox_id == key.sandbox_id,
-            _s.active_execs > 0,
-            counted,
-        )
-        .values(
-            status=case((one_left, SandboxStatus.READY.value), else_=_s.status),
-            active_execs=_s.active_execs - 1,
-            exclusive_exec_id=case((_s.exclusive_exec_id == key.exec_id, None), else_=_s.exclusive_exec_id),
-            last_active_us=now_us(),
-        )
-    )
+    leave.run(connection, where)
     trace = [*events, ("status", status_data(outcome.status, outcome))]
-    moved = connection.execute(
-        update(execs)
-        .where(is_key(key), _e.last_seq == last_seq, _e.open_worker_id.is_not(None), condition)
-        .values(
-            status=outcome.status,
-            reason=outcome.reason,
-            exit_code=outcome.exit_code,
-            signal=outcome.signal,
-            detail=outcome.detail,
-            error=outcome.error,
-            truncated=outcome.truncated,
-            usage=json.dumps(dict(outcome.usage)),
-            duration_ms=outcome.duration_ms,
-            last_seq=last_seq + len(trace),
-            active_scope=None,
-            open_worker_id=None,
-            finished_us=now_us(),
-        )
+    moved = move.run(
+        connection,
+        {
+            **where,
+            "of_last_seq": last_seq,
+            "new_status": outcome.status,
+            "new_reason": outcome.reason,
+            "new_exit_code": outcome.exit_code,
+            "new_signal": outcome.signal,
+            "new_detail": outcome.detail,
+            "new_error": outcome.error,
+            "new_truncated": outcome.truncated,
+            "new_usage": json.dumps(dict(outcome.usage)),
+            "new_duration_ms": outcome.duration_ms,
+            "new_last_seq": last_seq + len(trace),
+        },
     )
-    if moved.rowcount != 1:
+    if moved != 1:
         raise LostRace
-    insert_events(connection, key, last_seq + 1, trace, now_us())
-    insert_usage(connection, key, outcome.usage, outcome.duration_ms)
-
-
-def insert_usage(connection: Connection, key: ExecKey, usage: Mapping[str, Any], wall_ms: int) -> None:
-    scope = select(_s.workspace_scope_id).where(_s.tenant_id == key.tenant_id, _s.sandbox_id == key.sandbox_id)
-    labels = select(_e.labels).where(is_key(key))
-    connection.execute(
-        insert(usage_records).values(
-            **key_values(key),
-            workspace_scope_id=scope.scalar_subquery(),
-            labels=labels.scalar_subquery(),
-            cpu_ms=usage.get("cpu_ms") or 0,
-            wall_ms=wall_ms,
-            max_rss_bytes=usage.get("max_rss_bytes") or 0,
-            io_bytes=usage.get("io_bytes") or 0,
-            finished_us=now_us(),
-        )
-    )
+    insert_events(connection, key, last_seq + 1, trace)
+    used = {name: outcome.usage.get(name) or 0 for name in ("cpu_ms", "max_rss_bytes", "io_bytes")}
+    statements.INSERT_USAGE.run(connection, {**statements.of_key(key), **used, "wall_ms": outcome.duration_ms})

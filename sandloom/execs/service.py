@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, func, select, update
+from sqlalchemy import Connection, and_, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from sandloom.clock import MICROSECONDS
@@ -12,7 +13,7 @@ from sandloom.db.clock import now_us
 from sandloom.db.engine import Database
 from sandloom.db.tables import execs, sandboxes
 from sandloom.errors import ExecNotFound, SandboxNotFound, StaleRoute, Unavailable
-from sandloom.execs import repository
+from sandloom.execs import repository, statements
 from sandloom.execs.admission import ExecPolicy, check_limits, check_same_request, refusal_to_admit
 from sandloom.execs.records import CancelResult, EventPage, Exec, ExecRequest, OpenExec, Outcome
 from sandloom.execs.repository import LostRace
@@ -20,7 +21,6 @@ from sandloom.execs.states import TERMINAL, ExecStatus, Reason
 from sandloom.ids import ExecKey, SandboxKey
 from sandloom.sandboxes import repository as sandbox_rows
 from sandloom.sandboxes.records import Route
-from sandloom.sandboxes.states import SandboxStatus
 
 _e, _s = execs.c, sandboxes.c
 _ATTEMPTS = 8
@@ -51,7 +51,7 @@ class Execs:
         timeout_seconds = request.timeout_seconds or self._policy.default_timeout_seconds
 
         def attempt(connection: Connection) -> tuple[Exec, Route, bool]:
-            row = connection.execute(repository.admission_query(exec_key, request.exec_scope)).one_or_none()
+            row = repository.admission(connection, exec_key, request.exec_scope)
             if row is None:
                 raise SandboxNotFound
             route = sandbox_rows.to_route(row, self._idle_ttl_seconds)
@@ -108,7 +108,7 @@ class Execs:
 
         def look(connection: Connection) -> EventPage:
             # The row first: when it is terminal, every event is there for the second statement.
-            row = connection.execute(select(_e.last_seq, _e.status).where(repository.is_key(key))).one_or_none()
+            row = connection.execute(statements.PROGRESS, statements.of_key(key)).one_or_none()
             if row is None:
                 raise ExecNotFound
             found = tuple(repository.events_after(connection, key, after, limit)) if row.last_seq > after else ()
@@ -128,8 +128,7 @@ class Execs:
                 _check_generation(connection, key.sandbox, generation)
             status = ExecStatus(row.status)
             if status is ExecStatus.QUEUED:
-                queued = _e.status == ExecStatus.QUEUED
-                repository.end(connection, key, queued, row.generation, row.last_seq, [], outcome)
+                repository.end(connection, key, status, row.generation, row.last_seq, [], outcome)
             elif status is ExecStatus.RUNNING:
                 connection.execute(
                     update(execs)
@@ -155,33 +154,14 @@ class Execs:
     def claim(self, key: ExecKey, generation: int, worker_id: str, worker_epoch: int) -> Exec | None:
         """QUEUED to RUNNING, once, by the current owner only. None: somebody else did, or there is nothing to do."""
 
+        values = {
+            **_owned(key, worker_id, worker_epoch),
+            "of_generation": generation,
+            "of_queued_within_us": self._policy.max_queued_seconds * MICROSECONDS,
+        }
+
         def move(connection: Connection) -> Exec | None:
-            owned = (
-                select(_s.sandbox_id)
-                .where(
-                    _s.tenant_id == key.tenant_id,
-                    _s.sandbox_id == key.sandbox_id,
-                    _s.generation == generation,
-                    _s.worker_id == worker_id,
-                    _s.worker_epoch == worker_epoch,
-                    _s.status == SandboxStatus.RUNNING,
-                )
-                .exists()
-            )
-            moved = connection.execute(
-                update(execs)
-                .where(
-                    repository.is_key(key),
-                    _e.status == ExecStatus.QUEUED,
-                    _e.generation == generation,
-                    _e.worker_id == worker_id,
-                    _e.worker_epoch == worker_epoch,
-                    _e.queued_us > now_us() - self._policy.max_queued_seconds * MICROSECONDS,
-                    owned,
-                )
-                .values(status=ExecStatus.RUNNING, started_us=now_us(), last_seq=_e.last_seq + 1)
-            )
-            if moved.rowcount != 1:
+            if statements.CLAIM.run(connection, values) != 1:
                 return None
             row = repository.fetch(connection, key)
             assert row is not None
@@ -201,15 +181,17 @@ class Execs:
     ) -> bool:
         """Add events after ``expected_seq`` in one transaction. False: the exec is no longer ours, or seq moved on."""
 
+        values = {
+            **_owned(key, worker_id, worker_epoch),
+            "of_last_seq": expected_seq,
+            "new_last_seq": expected_seq + len(events),
+        }
+
         def add(connection: Connection) -> bool:
-            moved = connection.execute(
-                update(execs)
-                .where(_running(key, worker_id, worker_epoch), _e.last_seq == expected_seq)
-                .values(last_seq=expected_seq + len(events))
-            )
-            if moved.rowcount == 1:
-                repository.insert_events(connection, key, expected_seq + 1, events, now_us())
-            return moved.rowcount == 1
+            ours = statements.ADVANCE.run(connection, values) == 1
+            if ours:
+                repository.insert_events(connection, key, expected_seq + 1, events)
+            return ours
 
         return self._db.write(add)
 
@@ -225,8 +207,7 @@ class Execs:
         """RUNNING to terminal: last events, terminal event, usage and the sandbox's counters in one transaction."""
 
         def move(connection: Connection) -> None:
-            ours = _running(key, worker_id, worker_epoch)
-            repository.end(connection, key, ours, None, expected_seq, events, outcome)
+            repository.end_own(connection, key, worker_id, worker_epoch, expected_seq, events, outcome)
 
         try:
             self._db.write(move)
@@ -239,10 +220,9 @@ class Execs:
 
         def move(connection: Connection) -> None:
             row = repository.fetch(connection, key)
-            if row is None:
+            if row is None or (row.worker_id, row.worker_epoch) != (worker_id, worker_epoch):
                 raise LostRace
-            waiting = and_(_e.status == ExecStatus.QUEUED, _e.worker_id == worker_id, _e.worker_epoch == worker_epoch)
-            repository.end(connection, key, waiting, row.generation, row.last_seq, [], outcome)
+            repository.end(connection, key, ExecStatus.QUEUED, row.generation, row.last_seq, [], outcome)
 
         try:
             self._db.write(move)
@@ -267,29 +247,16 @@ class Execs:
 
     def open_for(self, worker_id: str, worker_epoch: int, limit: int = 1000) -> Sequence[OpenExec]:
         """QUEUED and RUNNING execs of that owner, oldest first."""
-        query = (
-            select(execs)
-            .with_only_columns(
-                _e.tenant_id, _e.sandbox_id, _e.exec_id, _e.generation, _e.status, _e.cancel_us, _e.queued_us
-            )
-            .where(_e.open_worker_id == worker_id, _e.worker_epoch == worker_epoch)
-            .order_by(_e.queued_us)
-            .limit(limit)
-        )
-        rows = self._db.read(lambda connection: connection.execute(query).all())
+        values = {"of_worker": worker_id, "of_epoch": worker_epoch, "at_most": limit}
+        rows = self._db.read(lambda connection: connection.execute(statements.OPEN_OF_OWNER, values).all())
         return [
             OpenExec(ExecKey(*row[:3]), row.generation, ExecStatus(row.status), row.cancel_us, row.queued_us)
             for row in rows
         ]
 
 
-def _running(key: ExecKey, worker_id: str, worker_epoch: int) -> ColumnElement[bool]:
-    return and_(
-        repository.is_key(key),
-        _e.status == ExecStatus.RUNNING,
-        _e.worker_id == worker_id,
-        _e.worker_epoch == worker_epoch,
-    )
+def _owned(key: ExecKey, worker_id: str, worker_epoch: int) -> dict[str, Any]:
+    return {**statements.of_key(key), "of_worker": worker_id, "of_epoch": worker_epoch}
 
 
 def _check_generation(connection: Connection, key: SandboxKey, generation: int) -> None:

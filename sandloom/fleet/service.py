@@ -7,16 +7,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, or_, select, update
 
 from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us
 from sandloom.db.engine import Database
+from sandloom.db.prepared import Prepared
 from sandloom.db.tables import workers
 from sandloom.fleet import repository
 from sandloom.fleet.records import Worker, WorkerStatus
 
 _w = workers.c
+
+_RENEW = Prepared(
+    update(workers)
+    .where(
+        _w.worker_id == bindparam("of_worker"),
+        _w.epoch == bindparam("of_epoch"),
+        or_(_w.status == WorkerStatus.ACTIVE, _w.status == WorkerStatus.DRAINING),
+    )
+    .values(lease_expires_us=now_us() + bindparam("ttl_us"), renewals=_w.renewals + 1, load=bindparam("new_load"))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +47,13 @@ class Fleet:
 
     def renew(self, worker_id: str, epoch: int, lease_ttl_seconds: float, load: Mapping[str, Any]) -> bool:
         """Prolong the lease from the database's now. False: a newer epoch lives, or this one was declared lost."""
-        statement = (
-            update(workers)
-            .where(_w.worker_id == worker_id, _w.epoch == epoch, _w.status.in_(("ACTIVE", "DRAINING")))
-            .values(
-                lease_expires_us=now_us() + int(lease_ttl_seconds * MICROSECONDS),
-                renewals=_w.renewals + 1,
-                load=json.dumps(dict(load)),
-            )
-        )
-        return self._db.write(lambda connection: connection.execute(statement).rowcount == 1)
+        values = {
+            "of_worker": worker_id,
+            "of_epoch": epoch,
+            "ttl_us": int(lease_ttl_seconds * MICROSECONDS),
+            "new_load": json.dumps(dict(load)),
+        }
+        return self._db.write(lambda connection: _RENEW.run(connection, values) == 1)
 
     def unregister(self, worker_id: str, epoch: int) -> None:
         """A clean end: nothing more is placed here, and what waits is ended or taken up by the next start."""

@@ -116,8 +116,7 @@ def _end_running(connection: Connection, worker_id: str, epoch: int) -> None:
     ).all()
     for row in rows:
         key = ExecKey(row.tenant_id, row.sandbox_id, row.exec_id)
-        running = _e.status == ExecStatus.RUNNING
-        exec_rows.end(connection, key, running, row.generation, row.last_seq, [], LOST_RUNNING)
+        exec_rows.end(connection, key, ExecStatus.RUNNING, row.generation, row.last_seq, [], LOST_RUNNING)
 
 
 def _adopt(connection: Connection, worker_id: str, epoch: int) -> int:
@@ -181,5 +180,4 @@ def end_open(connection: Connection, key: SandboxKey) -> None:
     ).all()
     for row in rows:
         outcome = LOST_RUNNING if row.status == ExecStatus.RUNNING else LOST_QUEUED
-        exec_key, same = ExecKey(*key, row.exec_id), _e.status == row.status
-        exec_rows.end(connection, exec_key, same, row.generation, row.last_seq, [], outcome)
+        exec_rows.end(connection, ExecKey(*key, row.exec_id), row.status, row.generation, row.last_seq, [], outcome)

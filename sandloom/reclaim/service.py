@@ -179,7 +179,7 @@ class Reclaim:
         key = _key(row)
 
         def move(connection: Connection) -> None:
-            exec_rows.end(connection, key, _e.status == row.status, row.generation, row.last_seq, [], outcome)
+            exec_rows.end(connection, key, row.status, row.generation, row.last_seq, [], outcome)
 
         try:
             self._db.write(move)

@@ -9,7 +9,7 @@ from sandloom.sandboxes.states import SandboxStatus
 
 
 class OwnedRow(Protocol):
-    """A sandbox row joined with its owner (see ``repository.ROUTE_COLUMNS``)."""
+    """A sandbox row joined with its owner (see ``statements.ROUTES``)."""
 
     @property
     def status(self) -> str: ...

@@ -10,20 +10,12 @@ from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us
 from sandloom.db.tables import execs, sandbox_history, sandboxes, workers
 from sandloom.ids import SandboxKey
+from sandloom.sandboxes import statements
 from sandloom.sandboxes.placement import Candidate
 from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.states import HOLDS_SLOT, SandboxStatus
 
 _s, _w = sandboxes.c, workers.c
-
-ROUTE_COLUMNS = (
-    *sandboxes.columns,
-    _w.queue,
-    _w.data_endpoint,
-    _w.epoch.label("owner_epoch"),
-    _w.status.label("owner_status"),
-    _w.lease_expires_us.label("owner_lease_us"),
-)
 
 
 def is_key(key: SandboxKey) -> ColumnElement[bool]:
@@ -41,7 +33,7 @@ def is_fence(fence: Fence) -> ColumnElement[bool]:
 
 def route_query() -> Select[Any]:
     """Sandboxes with their owners, and the database's time as ``now``."""
-    return select(*ROUTE_COLUMNS, now_us().label("now")).join_from(sandboxes, workers, _s.worker_id == _w.worker_id)
+    return statements.ROUTES
 
 
 def to_route(row: Row[Any], idle_ttl_seconds: int) -> Route:
@@ -72,15 +64,14 @@ def to_route(row: Row[Any], idle_ttl_seconds: int) -> Route:
 
 
 def fetch(connection: Connection, key: SandboxKey, *, lock: bool = False) -> Row[Any] | None:
-    query = route_query().where(is_key(key))
+    values = statements.of_key(key)
     if not lock:
-        return connection.execute(query).one_or_none()
-    query = query.with_for_update(of=sandboxes)
-    row = connection.execute(query).one_or_none()
+        return connection.execute(statements.ROUTE, values).one_or_none()
+    row = connection.execute(statements.ROUTE_LOCKED, values).one_or_none()
     if row is None or row.owner_epoch < row.worker_epoch:
         # PostgreSQL: after waiting for the sandbox's row, its new version was joined with the worker that the statement
         # saw when it began. The lock is held now, so a second statement sees both as they are.
-        row = connection.execute(query).one_or_none()
+        row = connection.execute(statements.ROUTE_LOCKED, values).one_or_none()
     return row
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from sandloom.db.clock import now_us
 from sandloom.db.engine import Database
-from sandloom.db.tables import operations, sandbox_history, sandboxes
+from sandloom.db.tables import sandbox_history, sandboxes
 from sandloom.errors import (
     FilePathLocked,
     NoWorkerAvailable,
@@ -25,7 +25,7 @@ from sandloom.errors import (
     WorkerLost,
 )  # fmt: skip
 from sandloom.ids import SandboxKey
-from sandloom.sandboxes import placement, repository
+from sandloom.sandboxes import placement, repository, statements
 from sandloom.sandboxes.audit import audit_of, history
 from sandloom.sandboxes.diagnose import owner_lives, refusal
 from sandloom.sandboxes.records import Fence, Route
@@ -82,7 +82,7 @@ class Sandboxes:
                     f"after {self._policy.orphan_release_grace_seconds} s.",
                     retry_after_seconds=5,
                 )
-            connection.execute(update(sandboxes).where(repository.is_key(key)).values(last_active_us=row.now))
+            statements.KEEP_ALIVE.run(connection, {**statements.of_key(key), "now": row.now})
             return self._route(row)
 
         for _ in range(_ATTEMPTS):
@@ -212,20 +212,16 @@ class Sandboxes:
         """
 
         def claim(connection: Connection) -> Route:
-            moved = connection.execute(
-                update(sandboxes)
-                .where(repository.is_fence(fence), _s.status.in_(OPEN), _s.exclusive_exec_id.is_(None))
-                .values(last_active_us=now_us())
-            )
+            moved = statements.TOUCH.run(connection, statements.of_fence(fence))
             row = repository.fetch(connection, fence.key)
-            if moved.rowcount != 1:
+            if moved != 1:
                 if row is not None and row.generation == fence.generation and row.exclusive_exec_id is not None:
                     raise FilePathLocked("A lifecycle command is running in the sandbox; wait for it or cancel it.")
                 raise StaleRoute
             assert row is not None
             if op_id is not None:
-                connection.execute(
-                    insert(operations).values(tenant_id=fence.key.tenant_id, op_id=op_id, seen_us=row.now)
+                statements.CLAIM_OPERATION.run(
+                    connection, {"tenant_id": fence.key.tenant_id, "op_id": op_id, "seen_us": row.now}
                 )
             return self._route(row)
 

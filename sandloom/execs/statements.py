@@ -1,0 +1,219 @@
+"""What is sent to the database for every command, built once; see ``sandloom.db.prepared``.
+
+``of_…`` are the values that find a row; the others are those that are written.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, case, exists, func, insert, select, update
+
+from sandloom.db.clock import now_us
+from sandloom.db.prepared import Prepared
+from sandloom.db.tables import exec_events, execs, sandboxes, usage_records
+from sandloom.execs.states import ExecStatus
+from sandloom.ids import ExecKey
+from sandloom.sandboxes import statements as sandbox_statements
+from sandloom.sandboxes.states import SandboxStatus
+
+_e, _s, _v = execs.c, sandboxes.c, exec_events.c
+
+#: Kinds whose data are raw bytes of the command's output.
+OUTPUT_KINDS = ("stdout", "stderr")
+
+_TENANT: BindParameter[str] = bindparam("of_tenant")
+_SANDBOX: BindParameter[str] = bindparam("of_sandbox")
+_EXEC: BindParameter[str] = bindparam("of_exec")
+_WORKER: BindParameter[str] = bindparam("of_worker")
+_EPOCH: BindParameter[int] = bindparam("of_epoch")
+_GENERATION: BindParameter[int] = bindparam("of_generation")
+_LAST_SEQ: BindParameter[int] = bindparam("of_last_seq")
+_IS_KEY = and_(_e.tenant_id == _TENANT, _e.sandbox_id == _SANDBOX, _e.exec_id == _EXEC)
+_IS_SANDBOX = and_(_s.tenant_id == _TENANT, _s.sandbox_id == _SANDBOX)
+_IS_RUNNING = and_(_IS_KEY, _e.status == ExecStatus.RUNNING, _e.worker_id == _WORKER, _e.worker_epoch == _EPOCH)
+_EVENTS_OF = and_(_v.tenant_id == _TENANT, _v.sandbox_id == _SANDBOX, _v.exec_id == _EXEC)
+
+
+def of_key(key: ExecKey) -> dict[str, Any]:
+    return {"of_tenant": key.tenant_id, "of_sandbox": key.sandbox_id, "of_exec": key.exec_id}
+
+
+# --- looking ---
+
+EXEC = select(execs).where(_IS_KEY)
+PROGRESS = select(_e.last_seq, _e.status).where(_IS_KEY)
+EVENTS_AFTER = (
+    select(_v.seq, _v.kind, _v.data, _v.at_us)
+    .where(_EVENTS_OF, _v.seq > bindparam("of_seq"))
+    .order_by(_v.seq)
+    .limit(bindparam("at_most"))
+)
+OUTPUT = select(_v.kind, _v.data).where(_EVENTS_OF, _v.kind.in_(OUTPUT_KINDS)).order_by(_v.seq)
+OPEN_OF_OWNER = (
+    select(_e.tenant_id, _e.sandbox_id, _e.exec_id, _e.generation, _e.status, _e.cancel_us, _e.queued_us)
+    .where(_e.open_worker_id == _WORKER, _e.worker_epoch == _EPOCH)
+    .order_by(_e.queued_us)
+    .limit(bindparam("at_most"))
+)
+
+
+def _admission() -> Select[Any]:
+    queued = (
+        select(func.count())
+        .select_from(execs)
+        .where(_e.open_worker_id == _s.worker_id, _e.status == ExecStatus.QUEUED)
+        .correlate(sandboxes)
+        .scalar_subquery()
+    )
+    in_scope = (_e.tenant_id == _TENANT, _e.sandbox_id == _SANDBOX, _e.active_scope == bindparam("of_scope"))
+    return sandbox_statements.ROUTE.add_columns(
+        queued.label("queued"),
+        exists().where(*in_scope).correlate(None).label("scope_taken"),
+        exists().where(_IS_KEY).correlate(None).label("known"),
+    )
+
+
+#: The sandbox, its owner, and what admission weighs: ``queued`` on that worker, ``scope_taken`` (never for a scope that
+#: is NULL), and whether the exec is ``known``. One statement, so that a command never looks like its own rival.
+ADMISSION = _admission()
+
+# --- admission ---
+
+TAKE_PLACE = Prepared(
+    update(sandboxes)
+    .where(
+        _IS_SANDBOX,
+        _s.generation == _GENERATION,
+        _s.worker_epoch == _EPOCH,
+        sandbox_statements.IS_OPEN,
+        _s.exclusive_exec_id.is_(None),
+        _s.active_execs < bindparam("of_active_below"),
+    )
+    .values(
+        status=SandboxStatus.RUNNING,
+        active_execs=_s.active_execs + 1,
+        exclusive_exec_id=bindparam("exclusive"),
+        last_active_us=bindparam("now"),
+    )
+)
+
+INSERT_QUEUED = Prepared(
+    insert(execs).values(status=ExecStatus.QUEUED, truncated=False, last_seq=1, rings=0),
+    (
+        "tenant_id", "sandbox_id", "exec_id", "generation", "worker_id", "worker_epoch", "exec_scope", "active_scope",
+        "open_worker_id", "request_hash", "request", "labels", "stdin", "timeout_seconds", "task_id", "ring_us",
+        "queued_us",
+    ),
+)  # fmt: skip
+
+# --- the owner ---
+
+_IS_OWNED = (
+    exists()
+    .where(
+        _IS_SANDBOX,
+        _s.generation == _GENERATION,
+        _s.worker_id == _WORKER,
+        _s.worker_epoch == _EPOCH,
+        _s.status == SandboxStatus.RUNNING,
+    )
+    .correlate(execs)
+)
+
+CLAIM = Prepared(
+    update(execs)
+    .where(
+        _IS_KEY,
+        _e.status == ExecStatus.QUEUED,
+        _e.generation == _GENERATION,
+        _e.worker_id == _WORKER,
+        _e.worker_epoch == _EPOCH,
+        _e.queued_us > now_us() - bindparam("of_queued_within_us"),
+        _IS_OWNED,
+    )
+    .values(status=ExecStatus.RUNNING, started_us=now_us(), last_seq=_e.last_seq + 1)
+)
+
+ADVANCE = Prepared(
+    update(execs).where(_IS_RUNNING, _e.last_seq == _LAST_SEQ).values(last_seq=bindparam("new_last_seq"))
+)
+
+# --- the end ---
+
+
+def _leave(counted: ColumnElement[bool]) -> Prepared:
+    """One command less in the sandbox, if ``counted`` says that it was counted there."""
+    one_left = and_(_s.status == SandboxStatus.RUNNING, _s.active_execs <= 1)
+    return Prepared(
+        update(sandboxes)
+        .where(_IS_SANDBOX, _s.active_execs > 0, counted)
+        .values(
+            status=case((one_left, SandboxStatus.READY.value), else_=_s.status),
+            active_execs=_s.active_execs - 1,
+            exclusive_exec_id=case((_s.exclusive_exec_id == _EXEC, None), else_=_s.exclusive_exec_id),
+            last_active_us=now_us(),
+        )
+    )
+
+
+def _end(condition: ColumnElement[bool]) -> Prepared:
+    written = ("status", "reason", "exit_code", "signal", "detail", "error", "truncated", "usage", "duration_ms")
+    return Prepared(
+        update(execs)
+        .where(condition, _e.last_seq == _LAST_SEQ, _e.open_worker_id.is_not(None))
+        .values(
+            **{name: bindparam(f"new_{name}", type_=_e[name].type) for name in (*written, "last_seq")},
+            active_scope=None,
+            open_worker_id=None,
+            finished_us=now_us(),
+        )
+    )
+
+
+#: Both rows are held to the generation that was seen: while the first write waits for the sandbox's row, an adoption
+#: may move both to the next one, and the count must then not be missed.
+LEAVE_SEEN = _leave(_s.generation == _GENERATION)
+END_SEEN = _end(and_(_IS_KEY, _e.status == bindparam("of_status"), _e.generation == _GENERATION))
+
+#: The owner knows that the exec is its own, which fixes the generation.
+LEAVE_OWN = _leave(_s.generation == select(_e.generation).where(_IS_KEY).correlate(sandboxes).scalar_subquery())
+END_OWN = _end(_IS_RUNNING)
+
+INSERT_USAGE = Prepared(
+    insert(usage_records).values(
+        tenant_id=_TENANT,
+        sandbox_id=_SANDBOX,
+        exec_id=_EXEC,
+        workspace_scope_id=select(_s.workspace_scope_id).where(_IS_SANDBOX).scalar_subquery(),
+        labels=select(_e.labels).where(_IS_KEY).scalar_subquery(),
+        finished_us=now_us(),
+    ),
+    ("cpu_ms", "wall_ms", "max_rss_bytes", "io_bytes"),
+)
+
+# --- the trace ---
+
+
+@lru_cache(maxsize=64)
+def insert_events(rows: int, by_clock: bool) -> Prepared:
+    """``rows`` events in one statement, with ``seq_0``, ``kind_0``, ``data_0`` and so on; ``by_clock``: stamped by the
+    database, else all with ``at_us``."""
+    at_us = now_us() if by_clock else bindparam("at_us")
+    return Prepared(
+        insert(exec_events).values(
+            [
+                {
+                    "tenant_id": _TENANT,
+                    "sandbox_id": _SANDBOX,
+                    "exec_id": _EXEC,
+                    "seq": bindparam(f"seq_{n}"),
+                    "kind": bindparam(f"kind_{n}"),
+                    "data": bindparam(f"data_{n}", type_=_v.data.type),
+                    "at_us": at_us,
+                }
+                for n in range(rows)
+            ]
+        )
+    )

@@ -1,0 +1,67 @@
+"""What is sent to the database for every call, built once; see ``sandloom.db.prepared``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, and_, bindparam, insert, or_, select, update
+
+from sandloom.db.clock import now_us
+from sandloom.db.prepared import Prepared
+from sandloom.db.tables import operations, sandboxes, workers
+from sandloom.ids import SandboxKey
+from sandloom.sandboxes.records import Fence
+from sandloom.sandboxes.states import OPEN
+
+_s, _w = sandboxes.c, workers.c
+
+ROUTE_COLUMNS = (
+    *sandboxes.columns,
+    _w.queue,
+    _w.data_endpoint,
+    _w.epoch.label("owner_epoch"),
+    _w.status.label("owner_status"),
+    _w.lease_expires_us.label("owner_lease_us"),
+)
+
+_IS_KEY = and_(_s.tenant_id == bindparam("of_tenant"), _s.sandbox_id == bindparam("of_sandbox"))
+_IS_FENCE = and_(
+    _IS_KEY,
+    _s.generation == bindparam("of_generation"),
+    _s.worker_id == bindparam("of_worker"),
+    _s.worker_epoch == bindparam("of_epoch"),
+)
+
+#: One of ``states.OPEN``.
+IS_OPEN = or_(*(_s.status == status for status in OPEN))
+
+
+def of_key(key: SandboxKey) -> dict[str, Any]:
+    return {"of_tenant": key.tenant_id, "of_sandbox": key.sandbox_id}
+
+
+def of_fence(fence: Fence) -> dict[str, Any]:
+    return {
+        **of_key(fence.key),
+        "of_generation": fence.generation,
+        "of_worker": fence.worker_id,
+        "of_epoch": fence.worker_epoch,
+    }
+
+
+#: Sandboxes with their owners, and the database's time as ``now``.
+ROUTES: Select[Any] = select(*ROUTE_COLUMNS, now_us().label("now")).join_from(
+    sandboxes, workers, _s.worker_id == _w.worker_id
+)
+ROUTE = ROUTES.where(_IS_KEY)
+ROUTE_LOCKED = ROUTE.with_for_update(of=sandboxes)
+
+#: With ``now``: a resolve that found the sandbox living.
+KEEP_ALIVE = Prepared(update(sandboxes).where(_IS_KEY).values(last_active_us=bindparam("now")))
+
+#: The compare-and-set before a file call.
+TOUCH = Prepared(
+    update(sandboxes).where(_IS_FENCE, IS_OPEN, _s.exclusive_exec_id.is_(None)).values(last_active_us=now_us())
+)
+
+CLAIM_OPERATION = Prepared(insert(operations), ("tenant_id", "op_id", "seen_us"))
