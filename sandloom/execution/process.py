@@ -164,9 +164,20 @@ class Spawner:
         returncode = incarnation.process.wait()
         try:
             if returncode != 0:
+                _await_end(incarnation.sock)
                 self._clean_up()
         finally:
             incarnation.sock.close()
             incarnation.buried.set()
         if returncode != 0:
             self._on_death(returncode)
+
+
+def _await_end(sock: socket.socket) -> None:
+    """Wait until whatever a killed spawner had just forked has become its command, which clean-up finds, or is gone.
+
+    Until then it holds the other end of ``sock``. Bounded by the socket's timeout.
+    """
+    with contextlib.suppress(OSError):
+        while sock.recv(1):
+            pass

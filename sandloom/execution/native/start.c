@@ -20,6 +20,7 @@
 #ifndef SYS_close_range
 #define SYS_close_range 436
 #endif
+#define CLOSE_RANGE_AT_EXEC (1u << 2)
 #define JOIN_SESSION_KEYRING 1
 #define SIGNALS 64
 #define SIGNAL_SET_BYTES (SIGNALS / 8)
@@ -65,8 +66,9 @@ static int install_fds(const struct command *c)
         else if (dup2(c->fds[i], (int)i) < 0)
             return -1;
     }
-    /* Whatever a library in the spawner opened without close-on-exec must not reach a command. */
-    return (int)syscall(SYS_close_range, (unsigned)c->fd_count, ~0u, 0);
+    /* Whatever a library in the spawner opened without close-on-exec must not reach a command. Not before the exec: the
+     * worker takes the end of the spawner's socket for a sign that no process is left on its way to one. */
+    return (int)syscall(SYS_close_range, (unsigned)c->fd_count, ~0u, CLOSE_RANGE_AT_EXEC);
 }
 
 static int reset_signals(void)
@@ -204,7 +206,7 @@ static char **pointers(struct strings strings)
 /* Whether the kernel has what is needed here. */
 int sandloom_usable(void)
 {
-    return syscall(SYS_close_range, ~0u, ~0u, 0) == 0;
+    return syscall(SYS_close_range, ~0u, ~0u, CLOSE_RANGE_AT_EXEC) == 0;
 }
 
 /* The pid of the new process, to be reaped in any case, or -errno. With fault->step set the program did not start. */

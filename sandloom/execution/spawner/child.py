@@ -57,8 +57,9 @@ def _install(fds: Sequence[int]) -> None:
             os.dup2(fd, number)
         else:
             os.close(number)
-    # Whatever a library in the spawner opened without close-on-exec must not reach a command.
-    linux.close_all_above(HIGHEST_FD)
+    # Whatever a library in the spawner opened without close-on-exec must not reach a command. Not before the exec: the
+    # worker takes the end of the spawner's socket for a sign that no process is left on its way to one.
+    linux.close_all_above_at_exec(HIGHEST_FD)
 
 
 def _own_nothing_of_the_worker(request: dict[str, Any]) -> None:

@@ -104,6 +104,7 @@ class Server:
         self._epoll.register(control_fd, select.EPOLLIN)
 
     def _see_files(self, request: dict[str, Any]) -> None:
+        request["main_fd"] = self._main.fileno()
         self._mounts.check(request["fixed_sources"], request["own_sources"])
         # Control groups are not in the small table.
         request["attach"] = [self._mounts.outer(path) for path in request.get("attach", ())]
@@ -227,6 +228,7 @@ def main(main_fd: int, library: str) -> NoReturn:
     while (fd := os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)) < _RESERVED_FDS:
         pass
     os.close(fd)
+    linux.reset_thread_signals()
     linux.become_subreaper()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
