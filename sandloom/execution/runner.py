@@ -8,7 +8,7 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 
 from sandloom.execution import argv, etc, failure, limits
@@ -45,6 +45,7 @@ class Runner:
         up, is a ``Verdict``.
         """
         line = argv.build(spec, self._identity(spec))
+        owned = spec.home_dirs
         body = wire.pack(
             {
                 "argv": line.argv,
@@ -57,7 +58,7 @@ class Runner:
                 "timeout_seconds": spec.timeout_seconds,
                 "grace_seconds": spec.terminate_grace_seconds,
                 "fixed_sources": self._fixed_sources(spec.plan),
-                "own_sources": _sources(astuple(spec.home_dirs)),
+                "own_sources": _sources((owned.workspace, owned.home, owned.envs, owned.cache)),
             }
         )
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
