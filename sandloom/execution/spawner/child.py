@@ -18,13 +18,21 @@ _UMASK = 0o022
 def start(request: dict[str, Any], fds: Sequence[int], parent: int) -> NoReturn:
     """Become the command: ``fds`` are stdin, stdout, stderr, status pipe and set-up pipe (or -1), all above 4.
 
+    Of the request it uses ``attach`` (cgroup files to write ``0`` into), ``open`` (pairs of a path and the number its
+    descriptor gets, above 4, for reading), ``rlimits``, ``switch_user``, ``uid``, ``gid``, ``argv`` and ``env``.
+
     Every failure is one JSON document on the status pipe and exit status 1; bwrap never ran then.
     """
+    status = fds[3]
     try:
+        # First: a path may lead through a descriptor of the spawner.
+        _join_groups(request["attach"])
         _install(fds)
+        status = 3
         # The spawner ignores no signal, it handles them; so exec alone restores every default.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _own_nothing_of_the_worker(request)
+        _open_files(request["open"])
         _drop_privileges(request)
         # After the change of credentials, which would clear it. It covers the time until bwrap asks for the same.
         linux.die_with_parent(signal.SIGKILL)
@@ -34,7 +42,7 @@ def start(request: dict[str, Any], fds: Sequence[int], parent: int) -> NoReturn:
         env = {os.fsencode(name): os.fsencode(value) for name, value in request["env"].items()}
         os.execve(argv[0], argv, env)
     except BaseException as error:
-        os.write(3, told(error))
+        os.write(status, told(error))
     finally:
         os._exit(1)
 
@@ -64,6 +72,24 @@ def _own_nothing_of_the_worker(request: dict[str, Any]) -> None:
     os.close(fd)
     for number, soft, hard in request["rlimits"]:
         resource.setrlimit(number, (soft, hard))
+
+
+def _join_groups(files: Sequence[str]) -> None:
+    for path in files:
+        fd = os.open(path, os.O_WRONLY)
+        os.write(fd, b"0")
+        os.close(fd)
+
+
+def _open_files(pairs: Sequence[tuple[str, int]]) -> None:
+    # Each command reads from a description, and so from an offset, of its own.
+    for path, number in pairs:
+        fd = os.open(path, os.O_RDONLY)
+        if fd == number:
+            os.set_inheritable(fd, True)
+        else:
+            os.dup2(fd, number)
+            os.close(fd)
 
 
 def _drop_privileges(request: dict[str, Any]) -> None:

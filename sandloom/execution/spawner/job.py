@@ -10,7 +10,7 @@ import socket
 import time
 from typing import Any
 
-from . import child, keeper, proctree, wire
+from . import child, groups, keeper, proctree, wire
 from .native import Native, NeverRan
 
 RUNNING, TERMINATING, KILLING = range(3)
@@ -126,6 +126,7 @@ class Job:
         self.deadline = time.monotonic() + _KILL_AGAIN_SECONDS
         if self._kept and self._main in self.waiting:
             proctree.send(self._main, keeper.KILL_NOW)
+            self._kill_group()
             return
         inner = self._find_inner()
         if inner is not None:
@@ -134,6 +135,11 @@ class Job:
             proctree.kill(proctree.descendants(self.waiting))
         for pid in self.waiting:
             proctree.send(pid, signal.SIGKILL)
+        self._kill_group()
+
+    def _kill_group(self) -> None:
+        if self.request["kill_group"]:
+            groups.kill(self.request["kill_group"])
 
     def _find_inner(self) -> int | None:
         """PID 1 of the namespace, if it is known and still ours: the number could be in use again."""
