@@ -50,7 +50,7 @@ def test_each_side_goes_first_in_every_other_pair():
 
 
 def test_a_burst_runs_each_command_once_and_never_more_lanes_than_wanted():
-    lanes = []
+    lanes: list[int] = []
     found = run_burst(lanes.append, 50, 4, lambda: 7.0)
     assert (found.count, len(lanes), set(lanes) <= {0, 1, 2, 3}, found.cpu_seconds) == (50, 50, True, 0.0)
 
