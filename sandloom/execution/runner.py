@@ -8,7 +8,7 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 
 from sandloom.execution import argv, etc, failure, limits
@@ -120,6 +120,7 @@ def _sources(paths: Iterable[str]) -> list[mounts.Source]:
 def _request(
     spec: Spec, line: argv.CommandLine, group: CommandGroup | None, fixed_sources: list[mounts.Source]
 ) -> bytes:
+    owned = spec.home_dirs
     return wire.pack(
         {
             "argv": line.argv,
@@ -132,7 +133,7 @@ def _request(
             "timeout_seconds": spec.timeout_seconds,
             "grace_seconds": spec.terminate_grace_seconds,
             "fixed_sources": fixed_sources,
-            "own_sources": _sources(astuple(spec.home_dirs)),
+            "own_sources": _sources((owned.workspace, owned.home, owned.envs, owned.cache)),
             "attach": [] if group is None else group.attach,
             "open": _files_to_open(spec),
             "kill_group": "" if group is None else group.kill,

@@ -17,6 +17,7 @@ from sandloom.execution.native import build, library
 from sandloom.execution.process import Spawner
 from sandloom.execution.runner import Runner
 from sandloom.execution.spawner import native as loader
+from sandloom.execution.spawner import wire
 from sandloom.execution.spec import LaunchFault, Limits, Reason
 from tests.isolation.kit import NATIVE_AND_TWIN
 from tests.services.need import missing
@@ -68,6 +69,15 @@ def test_what_fails_before_bwrap_is_told(sandbox, argv, limits, fault, words):
     verdict = sandbox.run(*argv, limits=limits).verdict
     assert (verdict.reason, verdict.error) == (Reason.NOT_STARTED, fault)
     assert words in verdict.detail
+
+
+@NATIVE_AND_TWIN
+def test_a_control_group_that_is_gone_is_told(sandbox, monkeypatch):
+    pack = wire.pack
+    monkeypatch.setattr(wire, "pack", lambda value: pack({**value, "attach": ["/run/no-such-group/cgroup.procs"]}))
+    verdict = sandbox.run("true").verdict
+    assert (verdict.reason, verdict.error) == (Reason.NOT_STARTED, LaunchFault.ISOLATION_FAILED)
+    assert "No such file" in verdict.detail
 
 
 def test_it_is_named_by_its_source_and_built_once(built):
@@ -126,7 +136,7 @@ def test_no_compiler_is_no_fault_and_a_failing_one_is_told(monkeypatch, tmp_path
 def test_what_cannot_be_passed_to_a_program_is_refused_before_any_process(built):
     native = loader.load(str(built))
     assert native is not None
-    request = {"argv": ["/bin/true"], "env": {}, "rlimits": [], "switch_user": False}
+    request = {"argv": ["/bin/true"], "env": {}, "rlimits": [], "switch_user": False, "attach": [], "open": []}
     for argv in (["/bin/true", "a\0b"], ["/bin/true", "\ud800"]):
         with pytest.raises(OSError, match=r"null byte|surrogates"):
             native.start(request | {"argv": argv}, (-1, -1, -1))
@@ -146,6 +156,7 @@ def test_files_are_opened_as_their_numbers_and_signals_reach_the_caller_again(bu
             "env": {"PATH": os.defpath},
             "rlimits": [(resource.RLIMIT_NOFILE, 77, 99)],
             "switch_user": False,
+            "attach": [],
             "open": [(str(tmp_path / "in"), 3), (str(tmp_path / "in"), 7)],
         }
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())

@@ -23,10 +23,12 @@ def start(request: dict[str, Any], fds: Sequence[int], parent: int) -> NoReturn:
 
     Every failure is one JSON document on the status pipe and exit status 1; bwrap never ran then.
     """
+    status = fds[3]
     try:
         # First: a path may lead through a descriptor of the spawner.
         _join_groups(request["attach"])
         _install(fds)
+        status = 3
         # The spawner ignores no signal, it handles them; so exec alone restores every default.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _own_nothing_of_the_worker(request)
@@ -40,7 +42,7 @@ def start(request: dict[str, Any], fds: Sequence[int], parent: int) -> NoReturn:
         env = {os.fsencode(name): os.fsencode(value) for name, value in request["env"].items()}
         os.execve(argv[0], argv, env)
     except BaseException as error:
-        os.write(3, told(error))
+        os.write(status, told(error))
     finally:
         os._exit(1)
 

@@ -36,6 +36,7 @@ class Job:
         self._setup_fd = -1
         self._report_fd = -1
         self._status_text = b""
+        self._documents: dict[str, Any] = {}
         self._report: dict[str, Any] | None = None
         self._main_status: int | None = None
         self._usage: list[resource.struct_rusage] = []
@@ -189,23 +190,19 @@ class Job:
     # What is left
 
     def _read_status(self) -> None:
-        self._status_text += _read_available(self._status_fd)
-        if self._inner is None and not self._kept:
-            inner = self._documents().get("child-pid")
-            self._inner = inner if isinstance(inner, int) else None
-
-    def _documents(self) -> dict[str, Any]:
-        """What bwrap, or the child before it, wrote: one JSON object on each complete line.
+        """Take in what bwrap, or the child before it, wrote: one JSON object on each complete line.
 
         Without a PID namespace a command can trace its bwrap and make it write anything, so nothing is taken on trust.
         """
-        merged: dict[str, Any] = {}
-        for line in self._status_text.split(b"\n")[:-1]:
+        *lines, self._status_text = (self._status_text + _read_available(self._status_fd)).split(b"\n")
+        for line in lines:
             with contextlib.suppress(ValueError, RecursionError):
                 document = wire.unpack(line)
                 if isinstance(document, dict):
-                    merged.update(document)
-        return merged
+                    self._documents.update(document)
+        if self._inner is None and not self._kept:
+            inner = self._documents.get("child-pid")
+            self._inner = inner if isinstance(inner, int) else None
 
     def _read_report(self) -> dict[str, Any] | None:
         """The keeper's last word; ``None`` when it was killed before it."""
@@ -215,7 +212,7 @@ class Job:
 
     def facts(self) -> wire.Facts:
         """Everything the worker needs for a verdict."""
-        documents = self._documents()
+        documents = self._documents
         set_up = self._set_up()
         exit_code = documents.get("exit-code")
         report = self._read_report() if self._kept else {"status": self._main_status, **self._measured()}

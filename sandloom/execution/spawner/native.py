@@ -46,7 +46,7 @@ class Native:
 
         Raises ``OSError`` when no process was made, and ``NeverRan`` when there is one that did not become the command.
         """
-        opens = request.get("open", ())
+        opens = request["open"]
         limits = [value & _UNLIMITED for triple in request["rlimits"] for value in triple]
         uid, gid = (request["uid"], request["gid"]) if request["switch_user"] else (-1, -1)
         pid: int = self._start(
@@ -54,7 +54,7 @@ class Native:
             _strings([f"{name}={value}" for name, value in request["env"].items()]),
             struct.pack(f"{len(fds)}i", *fds),
             len(fds),
-            _strings(request.get("attach", ())),
+            _strings(request["attach"]),
             _strings([path for path, _ in opens]),
             struct.pack(f"{len(opens)}i", *(number for _, number in opens)),
             struct.pack(f"{len(limits)}Q", *limits),

@@ -107,8 +107,8 @@ class Server:
         request["main_fd"] = self._main.fileno()
         self._mounts.check(request["fixed_sources"], request["own_sources"])
         # Control groups are not in the small table.
-        request["attach"] = [self._mounts.outer(path) for path in request.get("attach", ())]
-        if request.get("kill_group"):
+        request["attach"] = [self._mounts.outer(path) for path in request["attach"]]
+        if request["kill_group"]:
             request["kill_group"] = self._mounts.outer(request["kill_group"])
 
     def _refuse(self, job: Job, facts: wire.Facts) -> None:
