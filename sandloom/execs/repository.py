@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, insert, literal, select
 
 from sandloom.db.clock import now_us
-from sandloom.db.prepared import Prepared
+from sandloom.db.prepared import Write
 from sandloom.db.tables import exec_events, execs
 from sandloom.execs import statements
 from sandloom.execs.admission import request_document, request_hash
@@ -73,7 +73,7 @@ def to_exec(row: Row[Any], output: tuple[bytes, bytes] | None = None) -> Exec:
 
 
 def fetch(connection: Connection, key: ExecKey) -> Row[Any] | None:
-    return connection.execute(statements.EXEC, statements.of_key(key)).one_or_none()
+    return statements.EXEC.one_or_none(connection, statements.of_key(key))
 
 
 def without_input() -> Select[Any]:
@@ -83,7 +83,7 @@ def without_input() -> Select[Any]:
 
 def admission(connection: Connection, key: ExecKey, exec_scope: str | None) -> Row[Any] | None:
     """The row of ``statements.ADMISSION``, unless there is no such sandbox."""
-    return connection.execute(statements.ADMISSION, {**statements.of_key(key), "of_scope": exec_scope}).one_or_none()
+    return statements.ADMISSION.one_or_none(connection, {**statements.of_key(key), "of_scope": exec_scope})
 
 
 def take_place(connection: Connection, row: Any, request: ExecRequest, max_parallel: int) -> bool:
@@ -177,13 +177,13 @@ def insert_events(
 
 def events_after(connection: Connection, key: ExecKey, after: int, limit: int) -> list[Event]:
     values = {**statements.of_key(key), "of_seq": after, "at_most": limit}
-    rows = connection.execute(statements.EVENTS_AFTER, values)
+    rows = statements.EVENTS_AFTER.all(connection, values)
     return [Event(seq, kind, bytes(data), at_us) for seq, kind, data, at_us in rows]
 
 
 def output(connection: Connection, key: ExecKey) -> tuple[bytes, bytes]:
     """Everything the command wrote, as far as it was kept: (stdout, stderr)."""
-    rows = connection.execute(statements.OUTPUT, statements.of_key(key)).all()
+    rows = statements.OUTPUT.all(connection, statements.of_key(key))
     return (
         b"".join(bytes(data) for kind, data in rows if kind == "stdout"),
         b"".join(bytes(data) for kind, data in rows if kind == "stderr"),
@@ -227,8 +227,8 @@ def end_own(
 
 def _end(
     connection: Connection,
-    leave: Prepared,
-    move: Prepared,
+    leave: Write,
+    move: Write,
     key: ExecKey,
     where: Mapping[str, Any],
     last_seq: int,
