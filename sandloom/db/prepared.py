@@ -20,9 +20,18 @@ from sqlalchemy.sql.dml import UpdateBase
 T = TypeVar("T")
 Arguments = dict[str, Any] | tuple[Any, ...]
 _Process = Callable[[Any], Any]
+_Processors = list[tuple[int, _Process]]
 
-_rows: Callable[[Any], list[tuple[Any, ...]]] = methodcaller("fetchall")
+_rows: Callable[[Any], list[Sequence[Any]]] = methodcaller("fetchall")
 _count: Callable[[Any], int] = attrgetter("rowcount")
+
+
+def command(connection: Connection, sql: str) -> None:
+    """BEGIN, COMMIT and the like."""
+    if _is_listened_to(connection):
+        connection.exec_driver_sql(sql)
+    else:
+        _execute(connection, sql, (), _count)
 
 
 class Write:
@@ -56,8 +65,9 @@ class Query:
 
     def __init__(self, statement: Select[Any]) -> None:
         self._statement = statement
-        self._row = namedtuple("Row", statement.selected_columns.keys())  # type: ignore[misc]
-        self._texts: dict[type[Dialect], tuple[_Text, list[tuple[int, _Process]]]] = {}
+        row: Any = namedtuple("Row", statement.selected_columns.keys())  # type: ignore[misc]
+        self._make_row: Callable[[Sequence[Any]], Any] = row._make
+        self._texts: dict[type[Dialect], tuple[_Text, _Processors]] = {}
 
     def one_or_none(self, connection: Connection, values: Mapping[str, Any]) -> Any | None:
         """The row that a key finds, or None."""
@@ -72,10 +82,10 @@ class Query:
         rows = _execute(connection, text.sql, text.arguments(values), _rows)
         if processors:
             rows = [_processed(row, processors) for row in rows]
-        return [self._row._make(row) for row in rows]
+        return [self._make_row(row) for row in rows]
 
-    def _compile(self, dialect: Dialect) -> tuple[_Text, list[tuple[int, _Process]]]:
-        processors = []
+    def _compile(self, dialect: Dialect) -> tuple[_Text, _Processors]:
+        processors: _Processors = []
         for place, column in enumerate(self._statement.selected_columns):
             process = column.type.dialect_impl(dialect).result_processor(dialect, None)
             if process is not None:
@@ -110,7 +120,7 @@ class _Text:
         return merged if self._order is None else tuple([merged[name] for name in self._order])
 
 
-def _processed(row: tuple[Any, ...], processors: list[tuple[int, _Process]]) -> list[Any]:
+def _processed(row: Sequence[Any], processors: _Processors) -> Sequence[Any]:
     values = list(row)
     for place, process in processors:
         values[place] = process(values[place])
@@ -129,7 +139,7 @@ def _execute(connection: Connection, sql: str, arguments: Arguments, take: Calla
         cursor.execute(sql, arguments)
         return take(cursor)
     except dialect.loaded_dbapi.Error as error:
-        if dialect.is_disconnect(error, raw.dbapi_connection, None):  # type: ignore[arg-type]
+        if dialect.is_disconnect(error, raw.dbapi_connection, None):
             # SQLAlchemy then sees for itself what is broken, raises, and lets go of the pool's older connections.
             connection.exec_driver_sql("SELECT 1")
         raise exc.DBAPIError.instance(
