@@ -72,6 +72,8 @@ class Database:
         else:
             options |= {"connect_args": {"connect_timeout": connect_timeout_seconds, "init_command": _MYSQL_SESSION}}
         if self.dialect != "sqlite":
+            # A session that may be in a transaction never goes back to the pool: see _roll_back.
+            options |= {"pool_reset_on_return": None}
             options |= {"pool_size": pool_size, "max_overflow": 0, "pool_timeout": 15}
         self.engine: Engine = create_engine(parsed, hide_parameters=True, **options)
         self._writer: _Writer | None = None

@@ -128,7 +128,7 @@ def _processed(row: Sequence[Any], processors: _Processors) -> Sequence[Any]:
 
 
 def _is_listened_to(connection: Connection) -> bool:
-    return bool(connection.dispatch.before_cursor_execute)
+    return bool(connection.engine.dispatch.before_cursor_execute)
 
 
 def _execute(connection: Connection, sql: str, arguments: Arguments, take: Callable[[Any], T]) -> T:

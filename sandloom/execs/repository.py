@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, insert, literal, select
@@ -136,20 +137,25 @@ def insert_queued(
     )  # fmt: skip
 
 
-def status_data(status: ExecStatus, outcome: Outcome | None = None) -> bytes:
-    """The JSON of a ``status`` event; a terminal one carries the outcome."""
-    data: dict[str, Any] = {"status": status.value}
-    if outcome is not None:
-        data |= {
-            "reason": outcome.reason,
-            "exit_code": outcome.exit_code,
-            "signal": outcome.signal,
-            "detail": outcome.detail,
-            "error": outcome.error,
-            "truncated": outcome.truncated,
-            "duration_ms": outcome.duration_ms,
-            "usage": dict(outcome.usage),
-        }
+@cache
+def status_data(status: ExecStatus) -> bytes:
+    """The JSON of a ``status`` event that is not the last."""
+    return json.dumps({"status": status.value}).encode()
+
+
+def end_data(outcome: Outcome) -> bytes:
+    """The JSON of the terminal ``status`` event, which carries the outcome."""
+    data = {
+        "status": outcome.status.value,
+        "reason": outcome.reason,
+        "exit_code": outcome.exit_code,
+        "signal": outcome.signal,
+        "detail": outcome.detail,
+        "error": outcome.error,
+        "truncated": outcome.truncated,
+        "duration_ms": outcome.duration_ms,
+        "usage": dict(outcome.usage),
+    }
     return json.dumps(data).encode()
 
 
@@ -238,7 +244,7 @@ def _end(
     """The sandbox comes first: see ``db.tables``."""
     assert outcome.status in TERMINAL
     leave.run(connection, where)
-    trace = [*events, ("status", status_data(outcome.status, outcome))]
+    trace = [*events, ("status", end_data(outcome))]
     moved = move.run(
         connection,
         {
