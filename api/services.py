@@ -10,7 +10,7 @@ from sandloom.broker.envelope import fleet_key
 from sandloom.broker.publisher import KombuPublisher
 from sandloom.contracts.ports import Bus
 from sandloom.db import Database, check_schema, open_database, upgrade
-from sandloom.execs.admission import ExecPolicy
+from sandloom.execs.admission import ExecPolicy, limits_allowed
 from sandloom.execs.gateway import ExecGateway
 from sandloom.execs.service import Execs
 from sandloom.files.channel import ByteChannel
@@ -85,6 +85,12 @@ def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublish
             max_parallel_execs_per_sandbox=settings.max_parallel_execs_per_sandbox,
             max_queued_execs=settings.max_queued_execs,
             max_queued_seconds=settings.max_queued_seconds,
+            limits=limits_allowed(
+                enforced=settings.resource_control != "off",
+                memory_bytes=settings.budget_memory_bytes,
+                cpu_percent=settings.budget_cpu_percent,
+                pids=settings.budget_pids,
+            ),
         ),
         settings.idle_ttl_seconds,
     )

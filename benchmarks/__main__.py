@@ -1,122 +1,150 @@
-"""What a command costs: ``make bench``, or ``make bench ARGS="--count 500"``.
+"""What a command costs against bubblewrap alone: ``make bench``, or ``make bench ARGS=--full``.
 
-Runs ``true`` in sandboxes of an embedded service of its own, or of the one that SANDBOX_BASE_URL and
-SANDBOX_INTERNAL_TOKEN name, and beside it bubblewrap alone, started by this process. The ratio says more than the
-milliseconds: those are the machine's. A run that fails counts as an error and ends the benchmark.
+The floor is ``setpriv`` + ``bwrap`` with the namespaces of strict + ``true``, started by a small parent. Floor and
+target alternate in pairs, and what counts is the median of the pairs' ratios with its 95 % bootstrap interval: the
+milliseconds are the machine's. A command that fails ends the run.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-import statistics
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
-from sandloom import Client
-from sandloom.cli.local_service import local_service
-from tests.services.bubblewrap import find_bwrap
+from benchmarks.bare import BEST_AT_ONCE, Floor
+from benchmarks.burst import Burst, Target, alternate, ratio
+from benchmarks.engine import engine
+from benchmarks.service import Service, embedded, fleet
+from benchmarks.workloads import Commands, EarlierShape, Lives, budget, files, idle_memory
 
-Work = Callable[[int], None]
+CONSOLE = Console(width=140)
+TARGETS = ("engine", "embedded", "fleet")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """``pairs`` of ``serial`` commands one at a time, and of ``parallel`` ones at each of ``clients``."""
+
+    pairs: int
+    serial: int
+    parallel: int
+    clients: tuple[int, ...]
+    shape: int
+    idle: int
+
+
+SHORT = Scale(pairs=5, serial=20, parallel=64, clients=(32,), shape=120, idle=50)
+FULL = Scale(pairs=15, serial=40, parallel=200, clients=(16, 32, 64), shape=600, idle=1000)
 
 
 def main() -> None:
     options = parse()
-    with service() as (url, token), Client(url, token) as client:
-        table = Table("what", "at once", "p50 ms", "p95 ms", "per second", "p50 : bwrap", "per second : bwrap")
-        for at_once in options.at_once:
-            floor = measure(bwrap_alone, options.count, at_once)
-            row(table, "bwrap alone", at_once, floor, floor)
-            with boxes(client, at_once) as command:
-                row(table, "a command", at_once, measure(command, options.count, at_once), floor)
-        row(table, "create, run, release", 1, measure(lifecycle(client), max(options.count // 10, 5), 1), None)
-    Console(width=110).print(table)
+    scale = FULL if options.full else SHORT
+    with Floor() as floor:
+        floor.burst(10, BEST_AT_ONCE)
+        if "engine" in options.only:
+            measure_engine(floor, scale)
+        for name, start in (("embedded", embedded), ("fleet", fleet)):
+            if name in options.only:
+                with start() as service:
+                    measure_service(service, floor, scale)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench")
-    parser.add_argument("--count", type=int, default=200, help="commands of each measurement")
-    parser.add_argument("--at-once", type=int, nargs="*", default=[1, 4, 16], help="how many at the same time")
+    parser.add_argument("--full", action="store_true", help="15 pairs, 16 to 64 clients, 1,000 idle sandboxes")
+    parser.add_argument("--only", nargs="+", choices=TARGETS, default=TARGETS)
     return parser.parse_args()
 
 
-@contextlib.contextmanager
-def service() -> Iterator[tuple[str, str]]:
-    if "SANDBOX_BASE_URL" in os.environ:
-        yield os.environ["SANDBOX_BASE_URL"], os.environ["SANDBOX_INTERNAL_TOKEN"]
-        return
-    with local_service(os.environ) as own:
-        yield own.url, own.token
+def measure_engine(floor: Floor, scale: Scale) -> None:
+    table = comparison("engine alone, in this process")
+    for native in (True, False):
+        with engine(native=native) as target:
+            serial(table, target, floor, scale)
+            parallel(table, target, floor, scale, BEST_AT_ONCE)
+    CONSOLE.print(table)
 
 
-def bwrap_alone(_: int) -> None:
-    argv = [find_bwrap(), "--unshare-all", "--unshare-user", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
-    pid = os.posix_spawn(argv[0], [*argv, "true"], {"PATH": "/usr/bin:/bin"})
-    if os.waitpid(pid, 0)[1] != 0:
-        raise SystemExit("bubblewrap failed; a failing run is fast, so this says nothing")
+def measure_service(service: Service, floor: Floor, scale: Scale) -> None:
+    commands = Commands(service, max(scale.clients))
+    table = comparison(f"{service.name}, over HTTP")
+    serial(table, commands, floor, scale)
+    for clients in scale.clients:
+        parallel(table, commands, floor, scale, clients)
+    parallel(table, Lives(commands), floor, scale, BEST_AT_ONCE)
+    shape = alternate(EarlierShape(commands), floor, 1, scale.shape, at_once=32, floor_at_once=BEST_AT_ONCE)
+    throughput_row(table, f"{service.name} 60 sandboxes", 32, shape)
+    CONSOLE.print(table)
+    CONSOLE.print(details(service, commands, scale))
 
 
-@contextlib.contextmanager
-def boxes(client: Client, number: int) -> Iterator[Work]:
-    """A sandbox for each command at once; a command waits for no other of its sandbox."""
-    with contextlib.ExitStack() as stack:
-        opened = [stack.enter_context(client.sandbox(f"bench-{n}", scope="bench")) for n in range(number)]
-
-        def command(slot: int) -> None:
-            if not opened[slot].run(["true"]).ok:
-                raise SystemExit("a command failed")
-
-        yield command
-
-
-def lifecycle(client: Client) -> Work:
-    numbers = count()
-
-    def live(_: int) -> None:
-        with client.sandbox(f"bench-life-{next(numbers)}", scope="bench") as box:
-            if not box.run(["true"]).ok:
-                raise SystemExit("a command failed")
-
-    return live
+def details(service: Service, commands: Commands, scale: Scale) -> Table:
+    table = Table("what", "value", title=f"{service.name}: one command at a time, and the rest", title_justify="left")
+    for what, milliseconds in budget(commands, scale.pairs * scale.serial).items():
+        table.add_row(what, f"{milliseconds:.2f} ms")
+    for what, burst in files(commands, scale.serial, 4096).items():
+        table.add_row(f"file {what}, 4 KiB: p50, p95", f"{burst.p50 * 1e3:.2f} ms, {burst.p95 * 1e3:.2f} ms")
+    table.add_row(
+        f"memory of each of {scale.idle} idle sandboxes", f"{idle_memory(service, scale.idle) / 1024:.1f} KiB"
+    )
+    return table
 
 
-def measure(work: Work, total: int, at_once: int) -> tuple[list[float], float]:
-    """Seconds of each run, and of all; a few runs before do not count."""
-    for slot in range(at_once):
-        work(slot)
-
-    def lane(slot: int) -> list[float]:
-        return [timed(work, slot) for _ in range(max(total // at_once, 1))]
-
-    started = time.perf_counter()
-    with ThreadPoolExecutor(at_once) as pool:
-        seconds = [value for values in pool.map(lane, range(at_once)) for value in values]
-    return seconds, time.perf_counter() - started
+def comparison(title: str) -> Table:
+    columns = ("what", "at once", "p50 ms", "p95 ms", "per second", "CPU ms each")
+    ratios = ("p50 : floor", "p95 : floor", "per second : floor", "CPU : floor")
+    return Table(*columns, *ratios, title=title, title_justify="left")
 
 
-def timed(work: Work, slot: int) -> float:
-    started = time.perf_counter()
-    work(slot)
-    return time.perf_counter() - started
+Pairs = list[tuple[Burst, Burst]]
 
 
-def row(
-    table: Table, what: str, at_once: int, found: tuple[list[float], float], floor: tuple[list[float], float] | None
-) -> None:
-    seconds, all_seconds = found
-    median, rate = statistics.median(seconds), len(seconds) / all_seconds
-    ratios = ["", ""]
-    if floor is not None:
-        ratios = [f"{median / statistics.median(floor[0]):.2f}", f"{rate / (len(floor[0]) / floor[1]):.2f}"]
-    p95 = statistics.quantiles(seconds, n=20)[-1]
-    table.add_row(what, str(at_once), f"{median * 1e3:.1f}", f"{p95 * 1e3:.1f}", f"{rate:.0f}", *ratios)
+def serial(table: Table, target: Target, floor: Floor, scale: Scale) -> None:
+    pairs = alternate(target, floor, scale.pairs, scale.serial, at_once=1, floor_at_once=1)
+    absolute(table, "floor", 1, [bare for _, bare in pairs])
+    compared = [str(ratio(pairs, of)) for of in (p50, p95)]
+    absolute(table, target.name, 1, [ours for ours, _ in pairs], *compared, "", str(ratio(pairs, cpu_each)))
+
+
+def parallel(table: Table, target: Target, floor: Floor, scale: Scale, at_once: int) -> None:
+    pairs = alternate(target, floor, scale.pairs, scale.parallel, at_once=at_once, floor_at_once=BEST_AT_ONCE)
+    throughput_row(table, target.name, at_once, pairs)
+
+
+def throughput_row(table: Table, name: str, at_once: int, pairs: Pairs) -> None:
+    """Against the best throughput of the floor, whatever the number of clients."""
+    compared = ("", "", str(ratio(pairs, per_second)), str(ratio(pairs, cpu_each)))
+    absolute(table, name, at_once, [ours for ours, _ in pairs], *compared)
+
+
+def absolute(table: Table, what: str, at_once: int, bursts: list[Burst], *ratios: str) -> None:
+    seconds = [value for burst in bursts for value in burst.seconds]
+    wall, cpu = (sum(map(of, bursts)) for of in (lambda b: b.wall_seconds, lambda b: b.cpu_seconds))
+    every = Burst(seconds, wall, cpu)
+    numbers = (every.p50 * 1e3, every.p95 * 1e3, every.per_second, every.cpu_each * 1e3)
+    table.add_row(what, str(at_once), *(f"{number:.1f}" for number in numbers), *ratios)
+
+
+def p50(burst: Burst) -> float:
+    return burst.p50
+
+
+def p95(burst: Burst) -> float:
+    return burst.p95
+
+
+def per_second(burst: Burst) -> float:
+    return burst.per_second
+
+
+def cpu_each(burst: Burst) -> float:
+    return burst.cpu_each
 
 
 if __name__ == "__main__":
-    main()
+    with contextlib.suppress(KeyboardInterrupt):
+        main()

@@ -39,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("sandloom")
     # A terminated run unwinds its fixtures like an interrupted one.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell's background job ignores SIGINT, and so would everything that tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

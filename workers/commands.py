@@ -11,7 +11,7 @@ from sandloom.errors import DiskFull, LaunchFailed, SandloomError, Unavailable, 
 from sandloom.execs.records import Exec, Outcome
 from sandloom.execs.service import Execs
 from sandloom.execution.runner import Handle, Runner
-from sandloom.execution.spec import Plan, SpawnerUnavailable, SpecInvalid
+from sandloom.execution.spec import BudgetsUnavailable, Plan, SpawnerUnavailable, SpecInvalid
 from sandloom.ids import ExecKey, SandboxKey
 from sandloom.settings import Settings
 from sandloom.telemetry import get_logger
@@ -20,7 +20,18 @@ from workers.identity import Identity
 from workers.ledger import Ledger
 from workers.output import Events, Flusher, OutputWriter, batches
 from workers.runtime_env import RuntimeEnvironment
-from workers.translate import Ending, Home, env_refused, limits_of, lost, outcome_of, refused, spec_of
+from workers.translate import (
+    Ending,
+    Home,
+    budgets_refused,
+    env_refused,
+    group_of,
+    limits_of,
+    lost,
+    outcome_of,
+    refused,
+    spec_of,
+)
 
 log = get_logger("sandloom.workers.commands")
 
@@ -157,6 +168,9 @@ class Commands:
             handle = engine.runner.start(spec, writer.sink)
         except SpecInvalid as error:
             raise env_refused(str(error)) from error
+        except BudgetsUnavailable as error:
+            log.error("budgets cannot be held", reason=str(error))
+            raise budgets_refused(spec) from error
         except SpawnerUnavailable as error:
             log.error("the spawner takes no command", reason=str(error))
             raise LaunchFailed("The worker cannot start commands at the moment.") from error
@@ -201,6 +215,10 @@ class Commands:
     def of_sandbox(self, key: SandboxKey) -> list[Running]:
         with self._lock:
             return [running for running in self._running.values() if running.key.sandbox == key]
+
+    def forget(self, key: SandboxKey) -> None:
+        """The sandbox is gone; nothing of it runs any more."""
+        self._engine.runner.forget(group_of(key))
 
     def all(self) -> list[Running]:
         with self._lock:

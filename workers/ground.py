@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from sandloom.errors import IsolationBlocked, SettingsInvalid, WorkerIdInUse
+from sandloom.execution.cgroups import Groups
 from sandloom.execution.locks import LockHeld, LockUnusable, NoUidBlock, UidBlock
 from sandloom.execution.probe import ProbeReport, ProbeRequest, probe
 from sandloom.execution.process import Spawner
 from sandloom.execution.reap import kill_bwraps_of, kill_uid_range
 from sandloom.execution.root_directory import make_own
-from sandloom.execution.spec import Level, Network, Plan
+from sandloom.execution.spec import BudgetsUnavailable, Level, Network, Plan
 from sandloom.execution.workspace import RootUnusable, WorkspaceRoot
 from sandloom.settings import Settings
 from sandloom.telemetry import get_logger
@@ -41,6 +42,7 @@ class Ground:
     spawner: Spawner
     plan: Plan
     report: ProbeReport
+    groups: Groups | None
     _held: ExitStack = field(repr=False)
 
     def close(self) -> None:
@@ -61,17 +63,27 @@ def prepare(settings: Settings) -> Ground:
         except LockHeld as error:
             raise WorkerIdInUse(str(error)) from error
         worker_id = root.worker_id(settings.worker_id)
-        clean_up = _cleaner(root, uid_range)
-        ended = clean_up()
+        ended = _kill_commands(root, uid_range)
         if ended:
             log.warning("processes of an earlier life ended", number=ended)
+        groups, no_groups = _groups(settings, f"{root.root_id}/{worker_id}")
+        if groups is not None:
+            stack.callback(groups.close)
+
+        def clean_up() -> None:
+            _kill_commands(root, uid_range)
+            if groups is not None:
+                groups.kill_all()
+
         spawner = Spawner(keep_fds=fds, clean_up=clean_up, on_death=_spawner_died)
         stack.callback(spawner.close)
-        report = _prove(settings, root, uid_range, spawner)
+        state = root.path / ".engine"
+        make_own(state, 0o711)
+        report = _prove(probe(probe_request(settings, state, uid_range[1]), spawner, groups, no_groups))
         assert report.plan is not None
         if not root.empty_trash(TRASH_SECONDS):
             log.info("trash of an earlier life is not empty yet")
-        return Ground(root, worker_id, uid_range, spawner, report.plan, report, stack.pop_all())
+        return Ground(root, worker_id, uid_range, spawner, report.plan, report, groups, stack.pop_all())
 
 
 def _claim(settings: Settings, stack: ExitStack) -> tuple[WorkspaceRoot, tuple[int, int], list[int]]:
@@ -109,20 +121,29 @@ def _uid_block(settings: Settings, root: WorkspaceRoot, size: int) -> UidBlock:
         return acquire(None)
 
 
-def _cleaner(root: WorkspaceRoot, uid_range: tuple[int, int]) -> Any:
+def _kill_commands(root: WorkspaceRoot, uid_range: tuple[int, int]) -> int:
     if os.geteuid() == 0:
-        return lambda: kill_uid_range(*uid_range)
-    return lambda: kill_bwraps_of(str(root.path))
+        return kill_uid_range(*uid_range)
+    return kill_bwraps_of(str(root.path))
+
+
+def _groups(settings: Settings, worker: str) -> tuple[Groups | None, str]:
+    """The worker's cgroups, without what an earlier life left in them; or why it has none, empty when it wants none."""
+    name = hashlib.sha256(worker.encode()).hexdigest()[:16]
+    if settings.resource_control == "off":
+        Groups.remove_left(name)
+        return None, ""
+    try:
+        return Groups.open(name), ""
+    except BudgetsUnavailable as error:
+        return None, str(error)
 
 
 def _spawner_died(returncode: int) -> None:
     log.error("spawner died; its commands were ended", returncode=returncode)
 
 
-def _prove(settings: Settings, root: WorkspaceRoot, uid_range: tuple[int, int], spawner: Spawner) -> ProbeReport:
-    state = root.path / ".engine"
-    make_own(state, 0o711)
-    report = probe(probe_request(settings, state, uid_range[1]), spawner)
+def _prove(report: ProbeReport) -> ProbeReport:
     for failure in report.probe_failures:
         log.info("isolation shape not available", **failure.to_dict())
     for warning in report.warnings:
@@ -140,17 +161,19 @@ def probe_request(settings: Settings, state_dir: Path, uid: int) -> ProbeRequest
         uid=uid,
         gid=uid,
         level=level,
-        required=frozenset(settings.isolation_required_features),
+        required=settings.required_features,
         optional=frozenset(settings.isolation_optional_features),
         network=Network(settings.network_mode),
         readonly_mounts=settings.readonly_mounts,
         bwrap=str(settings.bubblewrap_path) if settings.bubblewrap_path else None,
+        controllers=settings.required_controllers,
     )
 
 
 def effective_hash(declared: str, plan: Plan) -> str:
     """Sandboxes move only between workers that agree on this: what was declared and what the probe selected."""
-    selected = [declared, plan.level, plan.pid_namespace, plan.cgroup_namespace, plan.network, plan.uid_separation]
+    namespaces = [plan.pid_namespace, plan.cgroup_namespace, plan.network]
+    selected = [declared, plan.level, *namespaces, plan.uid_separation, plan.seccomp_file is not None]
     return hashlib.sha256(json.dumps(selected).encode()).hexdigest()[:16]
 
 
@@ -171,8 +194,14 @@ def capabilities(settings: Settings, report: ProbeReport) -> dict[str, Any]:
             "pid_namespace": bool(plan and plan.pid_namespace),
             "cgroup_namespace": bool(plan and plan.cgroup_namespace),
             "uid_separation": bool(plan and plan.uid_separation),
+            "seccomp": bool(plan and plan.seccomp_file),
+            "cgroup_limits": bool(report.controllers),
         },
-        "resource_control": "off",
+        "resource_control": {
+            "mode": settings.resource_control,
+            "budgets": bool(report.controllers),
+            "controllers": sorted(report.controllers),
+        },
         "network_mode": settings.network_mode,
         "bwrap_version": report.bwrap_version,
         "toolchains": {

@@ -118,7 +118,7 @@ class Node:
         )
         gates = Gates()
         homes = Homes(identity, ground.root, services.sandboxes, gates, _file_limits(settings))
-        engine = Engine(Runner(ground.spawner), ground.plan, settings)
+        engine = Engine(Runner(ground.spawner, ground.groups), ground.plan, settings)
         self.commands = Commands(identity, services.execs, homes, engine, services.bus, lambda: self._lease.passed)
         lifecycle = Lifecycle(
             identity, ground.root, services.sandboxes, services.execs, self.commands, homes, gates,

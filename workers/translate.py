@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -32,7 +33,8 @@ from sandloom.errors import (
 from sandloom.execs.records import Exec, Outcome
 from sandloom.execs.states import ExecStatus, Reason, status_for
 from sandloom.execution.file_faults import FaultKind, FileFault
-from sandloom.execution.spec import Directories, LaunchFault, Limits, Plan, Spec, Verdict
+from sandloom.execution.spec import Budgets, Directories, LaunchFault, Limits, Plan, Spec, Verdict
+from sandloom.ids import SandboxKey
 from sandloom.settings import Settings
 
 
@@ -101,6 +103,15 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
+def budgets_of(settings: Settings) -> Budgets:
+    return Budgets(settings.budget_memory_bytes, settings.budget_cpu_percent, settings.budget_pids)
+
+
+def group_of(key: SandboxKey) -> str:
+    """The name of the sandbox's cgroup."""
+    return hashlib.sha256("/".join(key).encode()).hexdigest()[:24]
+
+
 def spec_of(
     record: Exec, home: Home, plan: Plan, settings: Settings, limits: Limits, runtime_env: Mapping[str, str]
 ) -> Spec:
@@ -121,6 +132,9 @@ def spec_of(
         stdin=request.stdin,
         max_output_bytes=settings.max_output_bytes,
         runtime_env=runtime_env,
+        group=group_of(record.key.sandbox),
+        budgets=budgets_of(settings),
+        own_budgets=Budgets(**request.limits),
     )
 
 
@@ -175,6 +189,13 @@ def lost(detail: str) -> Outcome:
 def env_refused(detail: str) -> SandloomError:
     """The engine's refusal of a spec, as the service says it."""
     return EnvironmentRefused(detail)
+
+
+def budgets_refused(spec: Spec) -> SandloomError:
+    """Why a command cannot be bounded: what it asked for itself, or what the deployment lays down."""
+    if spec.own_budgets.controllers:
+        return LimitsExceeded("The worker cannot enforce the limits that the command asks for.")
+    return LaunchFailed("The worker cannot hold the budgets of the sandbox at the moment.")
 
 
 def file_error(fault: FileFault) -> SandloomError:

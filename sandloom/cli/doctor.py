@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -42,10 +43,13 @@ def examine(settings: Settings) -> dict[str, Any]:
 
     with _state_directory() as state_dir:
         spawner = Spawner()
+        groups, no_groups = _groups(settings)
         try:
-            found: ProbeReport = probe(_request(settings, state_dir), spawner)
+            found: ProbeReport = probe(_request(settings, state_dir), spawner, groups, no_groups)
         finally:
             spawner.close()
+            if groups is not None:
+                groups.close()
     problems = [found.blocked] if found.plan is None else []
     problems += unsupported(settings)
     return {
@@ -75,10 +79,26 @@ def _capabilities(settings: Settings, found: Any) -> dict[str, Any]:
             "skipped": list(found.skipped_features),
         },
         "network_mode": settings.network_mode,
-        "seccomp": False,
-        "resource_control": {"mode": settings.resource_control, "budgets": False},
+        "seccomp": plan is not None and plan.seccomp_file is not None,
+        "resource_control": {
+            "mode": settings.resource_control,
+            "budgets": bool(found.controllers),
+            "controllers": sorted(found.controllers),
+        },
         "toolchains": _toolchains(settings),
     }
+
+
+def _groups(settings: Settings) -> tuple[Any, str]:
+    from sandloom.execution.cgroups import Groups
+    from sandloom.execution.spec import BudgetsUnavailable
+
+    if settings.resource_control == "off":
+        return None, ""
+    try:
+        return Groups.open(f"doctor-{os.getpid()}"), ""
+    except BudgetsUnavailable as error:
+        return None, str(error)
 
 
 def _request(settings: Settings, state_dir: Path) -> Any:
@@ -87,18 +107,18 @@ def _request(settings: Settings, state_dir: Path) -> Any:
 
     network = Network.ISOLATED if settings.network_mode == "isolated" else Network.HOST
     level = None if settings.isolation_level == "auto" else Level(settings.isolation_level)
-    enforced = {"pid_namespace", "cgroup_namespace", "uid_separation"}
     return ProbeRequest(
         state_dir=state_dir,
         # The last id of the range: a worker beside this probe starts with the first.
         uid=settings.uid_end,
         gid=settings.uid_end,
         level=level,
-        required=frozenset(settings.isolation_required_features) & enforced,
-        optional=frozenset(settings.isolation_optional_features) & enforced,
+        required=settings.required_features,
+        optional=frozenset(settings.isolation_optional_features),
         network=network,
         readonly_mounts=settings.readonly_mounts,
         bwrap=None if settings.bubblewrap_path is None else str(settings.bubblewrap_path),
+        controllers=settings.required_controllers,
     )
 
 
@@ -125,8 +145,8 @@ def _print(report: dict[str, Any]) -> None:
         "supported levels": ", ".join(found["supported_levels"]) or "none",
         "uid per sandbox": "yes" if found["uid_separation"] else "no (the worker is not root)",
         "network": found["network_mode"],
-        "seccomp": "no",
-        "cgroup budgets": "no",
+        "seccomp": "yes" if found["seccomp"] else "no",
+        "cgroup budgets": ", ".join(found["resource_control"]["controllers"]) or "no",
         "bubblewrap": f"{found['bubblewrap']['version'] or 'none'} {found['bubblewrap']['path'] or ''}".strip(),
         "toolchains": ", ".join(found["toolchains"]["available"]) or "none",
     }

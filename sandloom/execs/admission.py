@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sandloom.errors import (
     ExecIdConflict,
+    LimitsExceeded,
     ParallelLimit,
     QueueFull,
     SandboxNotReady,
@@ -22,12 +24,38 @@ from sandloom.sandboxes.states import SandboxStatus
 
 @dataclass(frozen=True, slots=True)
 class ExecPolicy:
-    """What the deployment decides about commands."""
+    """What the deployment decides about commands.
+
+    ``limits``: the highest that a command may ask for by name, ``None`` for any; a name that is missing cannot be
+    enforced.
+    """
 
     default_timeout_seconds: int = 300
     max_parallel_execs_per_sandbox: int = 16
     max_queued_execs: int = 10_000
     max_queued_seconds: int = 3600
+    limits: Mapping[str, int | None] = field(default_factory=lambda: limits_allowed(enforced=True))
+
+
+def limits_allowed(
+    *,
+    enforced: bool,
+    memory_bytes: int | None = None,
+    cpu_percent: int | None = None,
+    pids: int | None = None,
+) -> Mapping[str, int | None]:
+    """``ExecPolicy.limits`` of a deployment with these budgets for a sandbox."""
+    return {"memory_bytes": memory_bytes, "cpu_percent": cpu_percent, "pids": pids} if enforced else {}
+
+
+def check_limits(requested: Mapping[str, int], policy: ExecPolicy) -> None:
+    """Raises LimitsExceeded unless each limit can be enforced and is at most the deployment's."""
+    for name, value in requested.items():
+        if name not in policy.limits:
+            raise LimitsExceeded(f"This deployment cannot enforce limits.{name}; leave it out.")
+        highest = policy.limits[name]
+        if highest is not None and value > highest:
+            raise LimitsExceeded(f"limits.{name} is above the {highest} that this deployment allows.")
 
 
 class AdmissionRow(OwnedRow, Protocol):

@@ -14,7 +14,7 @@ from sandloom.db.engine import Database
 from sandloom.db.tables import execs, sandboxes
 from sandloom.errors import ExecNotFound, SandboxNotFound, StaleRoute, Unavailable
 from sandloom.execs import repository, statements
-from sandloom.execs.admission import ExecPolicy, check_same_request, refusal_to_admit
+from sandloom.execs.admission import ExecPolicy, check_limits, check_same_request, refusal_to_admit
 from sandloom.execs.records import CancelResult, EventPage, Exec, ExecRequest, OpenExec, Outcome
 from sandloom.execs.repository import LostRace
 from sandloom.execs.states import TERMINAL, ExecStatus, Reason
@@ -45,7 +45,7 @@ class Execs:
 
         The same ``exec_id`` again gives the row that is there, whatever its generation, and False. Raises
         SandboxNotFound, StaleRoute, WorkerLost, SandboxSuspended, SandboxNotReady (connect first), ScopeBusy,
-        ParallelLimit, QueueFull, ExecIdConflict.
+        ParallelLimit, QueueFull, ExecIdConflict, LimitsExceeded.
         """
         exec_key = ExecKey(*key, request.exec_id)
         timeout_seconds = request.timeout_seconds or self._policy.default_timeout_seconds
@@ -59,6 +59,7 @@ class Execs:
             if existing is not None:
                 check_same_request(existing.request_hash, request)
                 return repository.to_exec(existing), route, False
+            check_limits(request.limits, self._policy)
             error = refusal_to_admit(row, generation, request.exec_scope, self._policy)
             if error is not None:
                 raise error

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from sandloom.execution import environment
 from sandloom.execution.spec import Network, Plan, Spec, SpecInvalid
 
-# Numbers that the spawner gives these descriptors; bwrap closes both before the command starts.
+# Numbers that the spawner gives these descriptors; bwrap closes them before the command starts.
 STATUS_FD = 3
 SETUP_FD = 4
+SECCOMP_FD = 5
 
 IDENTITY_TARGET = "/run/identity"
 
@@ -112,4 +113,6 @@ def _channels(plan: Plan) -> list[str]:
     if not plan.pid_namespace:
         # bwrap reads this byte when everything is set up, see failure.py.
         args += ["--block-fd", str(SETUP_FD)]
+    if plan.seccomp_file is not None:
+        args += ["--seccomp", str(SECCOMP_FD)]
     return args

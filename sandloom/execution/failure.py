@@ -18,7 +18,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from sandloom.execution.spec import LaunchFault, Reason, Usage, Verdict
+from sandloom.execution.spec import GroupFacts, LaunchFault, Reason, Usage, Verdict
 
 _CAUSES = {
     "timeout": Reason.TIMEOUT,
@@ -48,15 +48,45 @@ _EXEC_FAULTS = {
 _EXIT_CODES = {LaunchFault.PROGRAM_NOT_FOUND: 127, LaunchFault.PROGRAM_NOT_EXECUTABLE: 126}
 
 
-def judge(facts: Mapping[str, Any], *, argv0: str, cwd: str, cpu_seconds: int, stderr_head: bytes) -> Verdict:
+def judge(
+    facts: Mapping[str, Any],
+    *,
+    argv0: str,
+    cwd: str,
+    cpu_seconds: int,
+    stderr_head: bytes,
+    group: GroupFacts | None = None,
+) -> Verdict:
     """The verdict, without ``truncated``. ``facts`` as sent by the spawner (see ``spawner.job``)."""
+    counted = group or GroupFacts()
     usage = Usage(
         cpu_ms=facts.get("cpu_ms", 0),
-        max_rss_bytes=facts.get("max_rss_bytes", 0),
+        max_rss_bytes=counted.memory_peak_bytes or facts.get("max_rss_bytes", 0),
+        pids_peak=counted.pids_peak,
         io_bytes=facts.get("io_bytes"),
+        oom_killed=counted.oom_kills > 0,
     )
-    verdict = _outcome(facts, argv0, cwd, cpu_seconds, usage, stderr_head)
+    verdict = _at_a_bound(facts, counted) or _outcome(facts, argv0, cwd, cpu_seconds, usage, stderr_head)
     return verdict(usage, facts.get("duration_ms", 0))
+
+
+def _at_a_bound(facts: Mapping[str, Any], counted: GroupFacts) -> _Partial | None:
+    """A command that failed after its group met a bound failed because of it. One that coped is not a failure."""
+    exit_code, status = facts.get("exit_code"), facts.get("status")
+    if facts.get("cause") is not None or exit_code == 0:
+        return None
+    if counted.oom_kills:
+        if exit_code is None:
+            # The kernel chose bwrap itself: there is no code, and what bwrap may have said is about nothing else.
+            return _Partial(Reason.OOM, 128 + _SIGKILL, _SIGKILL, detail=counted.memory_bound)
+        return _Partial(Reason.OOM, exit_code, _signal_of(exit_code), detail=counted.memory_bound)
+    if not counted.refused_forks:
+        return None
+    if exit_code is not None:
+        return _Partial(Reason.PIDS, exit_code, _signal_of(exit_code), detail=counted.pids_bound)
+    if status is not None and os.WIFEXITED(status):
+        return _Partial(Reason.NOT_STARTED, error=LaunchFault.PROCESS_LIMIT, detail=counted.pids_bound)
+    return None
 
 
 def lost(detail: str) -> Verdict:

@@ -10,7 +10,14 @@ from sandloom.execution.spec import IsolationUnavailable, Level
 PID_NAMESPACE = "pid_namespace"
 CGROUP_NAMESPACE = "cgroup_namespace"
 UID_SEPARATION = "uid_separation"
-FEATURES = (PID_NAMESPACE, CGROUP_NAMESPACE, UID_SEPARATION)
+SECCOMP = "seccomp"
+CGROUP_LIMITS = "cgroup_limits"
+FEATURES = (PID_NAMESPACE, CGROUP_NAMESPACE, UID_SEPARATION, SECCOMP, CGROUP_LIMITS)
+# What the worker has or has not, whatever the namespaces are: why it is required to be there.
+_OF_THE_WORKER = {
+    UID_SEPARATION: "only a worker that is root can give it",
+    CGROUP_LIMITS: "this machine's cgroups do not hold budgets for this worker",
+}
 
 # Options without which no level can be built; looked up in ``bwrap --help``, never derived from a version number.
 REQUIRED_OPTIONS = frozenset(
@@ -24,17 +31,19 @@ REQUIRED_OPTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The namespaces of a level, or of a level with additions."""
+    """The namespaces of a level, or of a level with additions; ``seccomp``: with the filter."""
 
     level: Level
     pid_namespace: bool
     cgroup_namespace: bool
+    seccomp: bool = False
 
     def adding(self, features: Collection[str]) -> Shape:
         return Shape(
             self.level,
             self.pid_namespace or PID_NAMESPACE in features,
             self.cgroup_namespace or CGROUP_NAMESPACE in features,
+            self.seccomp or SECCOMP in features,
         )
 
 
@@ -61,18 +70,22 @@ def choose(
     *,
     uid_separation: bool,
     works: Callable[[Shape], bool],
+    cgroup_limits: bool = False,
 ) -> Choice:
     """The strongest shape that ``works``; ``level`` ``None`` means automatic. Raises ``IsolationUnavailable``.
 
-    An explicit level is never weakened, and a required feature never left out.
+    An explicit level is never weakened, and a required feature never left out. ``uid_separation`` and
+    ``cgroup_limits``: whether the worker has them, which no shape changes.
     """
     _known((*required, *optional))
-    if UID_SEPARATION in required and not uid_separation:
-        raise IsolationUnavailable("uid_separation is required, and only a worker that is root can give it")
+    had = {UID_SEPARATION: uid_separation, CGROUP_LIMITS: cgroup_limits}
+    for feature, reason in _OF_THE_WORKER.items():
+        if feature in required and not had[feature]:
+            raise IsolationUnavailable(f"{feature} is required, and {reason}")
     for candidate in STRONGEST_FIRST if level is None else (level,):
         shape = LEVELS[candidate].adding(required)
         if works(shape):
-            return _with_optional(shape, optional, uid_separation, works)
+            return _with_optional(shape, optional, had, works)
     wanted = "no isolation level" if level is None else f"isolation level {level.value!r}"
     additions = f" with {', '.join(sorted(required))}" if required else ""
     raise IsolationUnavailable(f"{wanted}{additions} works on this machine")
@@ -85,18 +98,18 @@ def _known(features: Collection[str]) -> None:
 
 
 def _with_optional(
-    shape: Shape, optional: Collection[str], uid_separation: bool, works: Callable[[Shape], bool]
+    shape: Shape, optional: Collection[str], of_the_worker: Mapping[str, bool], works: Callable[[Shape], bool]
 ) -> Choice:
     skipped = []
     for feature in sorted(optional):
         larger = shape.adding([feature])
-        if feature == UID_SEPARATION:
-            had = uid_separation
+        if feature in of_the_worker:
+            had = of_the_worker[feature]
         else:
             had = larger == shape or works(larger)
         if not had:
             skipped.append(feature)
-        elif feature != UID_SEPARATION:
+        else:
             shape = larger
     return Choice(shape, tuple(skipped))
 
@@ -123,6 +136,12 @@ _FIXES: tuple[tuple[tuple[str, ...], tuple[str, str] | None, str], ...] = (
         ("new namespace",),
         None,
         "the kernel or the outer container forbids namespaces: run it with security option seccomp=unconfined",
+    ),
+    (("seccomp needs",), None, "install libseccomp 2 (Debian, Ubuntu: libseccomp2)"),
+    (
+        ("cgroup",),
+        None,
+        "give the worker its own cgroup: Delegate=yes in its unit, or a container with a writable /sys/fs/cgroup",
     ),
     (("hostname",), None, "the outer container's seccomp profile forbids sethostname: allow it, or seccomp=unconfined"),
     (

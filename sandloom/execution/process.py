@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sandloom.execution.native import library
 from sandloom.execution.spawner import wire
 from sandloom.execution.spec import SpawnerUnavailable
 
@@ -18,7 +19,8 @@ _SEND_TIMEOUT_SECONDS = 10
 _BURIAL_SECONDS = 30
 # The package is loaded by its own short name, so that no other module of the service is ever imported over there.
 _BOOT = (
-    "import sys; sys.path.insert(0, sys.argv[1]); import spawner.server as s; sys.path.pop(0); s.main(int(sys.argv[2]))"
+    "import sys; sys.path.insert(0, sys.argv[1]); import spawner.server as s; sys.path.pop(0); "
+    "s.main(int(sys.argv[2]), sys.argv[3])"
 )
 
 
@@ -36,7 +38,7 @@ class Spawner:
 
     ``keep_fds`` stay open in it (such as the lock of the workspace root), never in a command. ``clean_up`` kills what a
     killed spawner may have left; it runs before any handle of that spawner completes. ``on_death`` is told afterwards.
-    Thread-safe.
+    ``native``: whether to use the compiled helper where it is built; commands do the same without. Thread-safe.
     """
 
     def __init__(
@@ -45,10 +47,12 @@ class Spawner:
         keep_fds: Sequence[int] = (),
         clean_up: Callable[[], object] = lambda: None,
         on_death: Callable[[int], object] = lambda returncode: None,
+        native: bool = True,
     ) -> None:
         self._keep_fds = tuple(keep_fds)
         self._clean_up = clean_up
         self._on_death = on_death
+        self._library = library.find() if native else None
         self._lock = threading.Lock()
         self._incarnation: Incarnation | None = None
         self._deadline: float | None = None
@@ -63,6 +67,11 @@ class Spawner:
     def pid(self) -> int | None:
         current = self._incarnation
         return None if current is None else current.process.pid
+
+    @property
+    def native(self) -> bool:
+        """Whether the compiled helper is built here and wanted."""
+        return self._library is not None
 
     def start(self) -> None:
         """Start the process now instead of at the first command. Raises ``SpawnerUnavailable``."""
@@ -128,9 +137,10 @@ class Spawner:
 
     def _start(self) -> Incarnation:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        arguments = [str(Path(__file__).parent), str(theirs.fileno()), str(self._library or "")]
         try:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _BOOT, str(Path(__file__).parent), str(theirs.fileno())],
+                [sys.executable, "-I", "-S", "-c", _BOOT, *arguments],
                 pass_fds=(theirs.fileno(), *self._keep_fds),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -154,9 +164,20 @@ class Spawner:
         returncode = incarnation.process.wait()
         try:
             if returncode != 0:
+                _await_end(incarnation.sock)
                 self._clean_up()
         finally:
             incarnation.sock.close()
             incarnation.buried.set()
         if returncode != 0:
             self._on_death(returncode)
+
+
+def _await_end(sock: socket.socket) -> None:
+    """Wait until whatever a killed spawner had just forked has become its command, which clean-up finds, or is gone.
+
+    Until then it holds the other end of ``sock``. Bounded by the socket's timeout.
+    """
+    with contextlib.suppress(OSError):
+        while sock.recv(1):
+            pass

@@ -7,15 +7,16 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from sandloom.execution import argv, etc, failure, limits
+from sandloom.execution.cgroups import CommandGroup, Groups
 from sandloom.execution.output import Sink, Stream
 from sandloom.execution.process import Incarnation, Spawner
-from sandloom.execution.spawner import wire
-from sandloom.execution.spec import LaunchFault, Spec, Verdict
+from sandloom.execution.spawner import mounts, wire
+from sandloom.execution.spec import BudgetsUnavailable, LaunchFault, Plan, Spec, Verdict
 
 __all__ = ["Handle", "Runner", "Sink"]
 
@@ -31,33 +32,27 @@ _SAID_TO_THE_CALLER = {
 
 
 class Runner:
-    """Starts commands on a spawner. Thread-safe; holds no state of any sandbox."""
+    """Starts commands on a spawner. Thread-safe; of sandboxes it holds only their cgroups, in ``groups``."""
 
-    def __init__(self, spawner: Spawner) -> None:
+    def __init__(self, spawner: Spawner, groups: Groups | None = None) -> None:
         self._spawner = spawner
+        self._groups = groups
         self._identities: dict[tuple[str, int, int, str], str] = {}
+        self._plan_sources: tuple[Plan, list[mounts.Source]] | None = None
 
     def start(self, spec: Spec, sink: Sink) -> Handle:
         """Start ``spec``; its output goes to ``sink('stdout' | 'stderr', chunk)`` from the thread inside ``wait``.
 
-        Raises ``SpecInvalid`` and ``SpawnerUnavailable``. A program that is missing, or isolation that cannot be set
-        up, is a ``Verdict``.
+        Raises ``SpecInvalid``, ``BudgetsUnavailable`` and ``SpawnerUnavailable``. A program that is missing, or
+        isolation that cannot be set up, is a ``Verdict``.
         """
         line = argv.build(spec, self._identity(spec))
-        body = wire.pack(
-            {
-                "argv": line.argv,
-                "env": line.env,
-                "uid": spec.uid,
-                "gid": spec.gid,
-                "switch_user": spec.plan.uid_separation,
-                "pid_namespace": spec.plan.pid_namespace,
-                "rlimits": limits.rlimits(spec.limits, uid_separation=spec.plan.uid_separation),
-                "timeout_seconds": spec.timeout_seconds,
-                "grace_seconds": spec.terminate_grace_seconds,
-            }
-        )
+        group = self._group(spec)
+        fixed_sources = self._fixed_sources(spec.plan)
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            if group is not None:
+                ours.callback(group.finish)
+            body = _request(spec, line, group, fixed_sources)
             control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours.callback(control.close)
             theirs.callback(their_control.close)
@@ -80,7 +75,28 @@ class Runner:
                 theirs.callback(os.close, stdin_fd)
             incarnation = self._spawner.spawn(body, fds, stdin_fd)
             ours.pop_all()
-        return Handle(spec, control, streams, guard, incarnation)
+        return Handle(spec, control, streams, guard, incarnation, group)
+
+    def forget(self, group: str) -> None:
+        """A sandbox is gone, and its cgroup with it."""
+        if self._groups is not None:
+            self._groups.forget(group)
+
+    def _group(self, spec: Spec) -> CommandGroup | None:
+        wanted = spec.budgets.controllers | spec.own_budgets.controllers
+        if not wanted:
+            return None
+        if self._groups is None:
+            raise BudgetsUnavailable("this worker holds no budgets")
+        return self._groups.command(spec.group, spec.budgets, spec.own_budgets)
+
+    def _fixed_sources(self, plan: Plan) -> list[mounts.Source]:
+        known = self._plan_sources
+        if known is None or known[0] is not plan:
+            paths = [mount.source for mount in plan.readonly_mounts if not mount.link]
+            known = plan, _sources([*paths, plan.etc_dir, plan.identity_dir, *filter(None, [plan.resolv_conf])])
+            self._plan_sources = known
+        return known[1]
 
     def _identity(self, spec: Spec) -> str:
         key = (spec.plan.identity_dir, spec.uid, spec.gid, spec.hostname)
@@ -89,6 +105,44 @@ class Runner:
             known = str(etc.identity_dir(Path(spec.plan.identity_dir), spec.uid, spec.gid, spec.hostname))
             self._identities[key] = known
         return known
+
+
+def _sources(paths: Iterable[str]) -> list[mounts.Source]:
+    """What each path is in this process's mount table; what is not there is left to bwrap to tell."""
+    found: list[mounts.Source] = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            info = os.stat(path)
+            found.append((path, info.st_dev, info.st_ino))
+    return found
+
+
+def _request(
+    spec: Spec, line: argv.CommandLine, group: CommandGroup | None, fixed_sources: list[mounts.Source]
+) -> bytes:
+    owned = spec.home_dirs
+    return wire.pack(
+        {
+            "argv": line.argv,
+            "env": line.env,
+            "uid": spec.uid,
+            "gid": spec.gid,
+            "switch_user": spec.plan.uid_separation,
+            "pid_namespace": spec.plan.pid_namespace,
+            "rlimits": limits.rlimits(spec.limits, uid_separation=spec.plan.uid_separation),
+            "timeout_seconds": spec.timeout_seconds,
+            "grace_seconds": spec.terminate_grace_seconds,
+            "fixed_sources": fixed_sources,
+            "own_sources": _sources((owned.workspace, owned.home, owned.envs, owned.cache)),
+            "attach": [] if group is None else group.attach,
+            "open": _files_to_open(spec),
+            "kill_group": "" if group is None else group.kill,
+        }
+    )
+
+
+def _files_to_open(spec: Spec) -> list[tuple[str, int]]:
+    return [] if spec.plan.seccomp_file is None else [(spec.plan.seccomp_file, argv.SECCOMP_FD)]
 
 
 def _stdin(data: bytes) -> int:
@@ -121,9 +175,16 @@ class Handle:
     """One running command. ``wait`` in one thread; ``cancel`` from any."""
 
     def __init__(
-        self, spec: Spec, control: socket.socket, streams: list[Stream], guard: _Guard, incarnation: Incarnation
+        self,
+        spec: Spec,
+        control: socket.socket,
+        streams: list[Stream],
+        guard: _Guard,
+        incarnation: Incarnation,
+        group: CommandGroup | None = None,
     ) -> None:
         self._spec = spec
+        self._group = group
         self._guard = guard
         guard.on_error = self.cancel
         self._control = control
@@ -158,6 +219,8 @@ class Handle:
             self._control.close()
         for stream in self._streams:
             stream.close()
+        if self._group is not None:
+            self._group.abandon()
 
     def _pump(self) -> bytes:
         """Output to the sink until the spawner answers; returns its datagram, empty when it died."""
@@ -197,6 +260,7 @@ class Handle:
         for stream in self._streams:
             stream.drain()
         stderr = self._streams[1]
+        group = None if self._group is None else self._group.finish()
         if datagram:
             verdict = failure.judge(
                 wire.unpack(datagram),
@@ -204,6 +268,7 @@ class Handle:
                 cwd=self._spec.cwd,
                 cpu_seconds=self._spec.limits.cpu_seconds,
                 stderr_head=stderr.head,
+                group=group,
             )
         else:
             verdict = failure.lost(f"the spawner of {self._spec.name} died")

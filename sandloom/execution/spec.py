@@ -9,8 +9,11 @@ from enum import StrEnum
 from sandloom.execution.directories import Directories
 
 __all__ = [
+    "Budgets",
+    "BudgetsUnavailable",
     "Directories",
     "ExecutionError",
+    "GroupFacts",
     "IsolationUnavailable",
     "LaunchFault",
     "Level",
@@ -85,6 +88,21 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Budgets:
+    """Bounds on processes as a whole, held by cgroups. ``None``: not bounded. A ``cpu_percent`` of 100 is one core."""
+
+    memory_bytes: int | None = None
+    cpu_percent: int | None = None
+    pids: int | None = None
+
+    @property
+    def controllers(self) -> frozenset[str]:
+        """The cgroup controllers that these bounds need."""
+        wanted = {"memory": self.memory_bytes, "cpu": self.cpu_percent, "pids": self.pids}
+        return frozenset(name for name, bound in wanted.items() if bound is not None)
+
+
+@dataclass(frozen=True, slots=True)
 class SystemMount:
     """One read-only system path: a bind of ``source``, or with ``link`` a symlink whose text is ``source``."""
 
@@ -95,7 +113,10 @@ class SystemMount:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How every command of a worker is isolated: what the probe selected by real runs."""
+    """How every command of a worker is isolated: what the probe selected by real runs.
+
+    ``seccomp_file`` holds the filter's program; ``None``: no filter.
+    """
 
     bwrap: str
     features: frozenset[str]
@@ -109,6 +130,7 @@ class Plan:
     identity_dir: str
     resolv_conf: str | None = None
     whole_etc: bool = False
+    seccomp_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +138,8 @@ class Spec:
     """One command.
 
     ``env`` holds only the caller's variables, ``runtime_env`` those that the deployment sets (proxies, toolchains); the
-    base environment is added by the engine. ``max_output_bytes`` counts per stream.
+    base environment is added by the engine. ``max_output_bytes`` counts per stream. ``budgets`` bound all commands of
+    the sandbox together, whose cgroup is named ``group``; ``own_budgets`` bound this command alone.
     """
 
     name: str
@@ -134,11 +157,33 @@ class Spec:
     max_output_bytes: int = 8 << 20
     hostname: str = "sandbox"
     runtime_env: Mapping[str, str] = field(default_factory=dict)
+    group: str = ""
+    budgets: Budgets = field(default_factory=Budgets)
+    own_budgets: Budgets = field(default_factory=Budgets)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What a command's cgroup counted. ``None``: the kernel does not count it.
+
+    ``memory_bound`` and ``pids_bound`` say which bound it was that processes were killed at or could not be made at.
+    """
+
+    memory_peak_bytes: int | None = None
+    pids_peak: int | None = None
+    oom_kills: int = 0
+    refused_forks: int = 0
+    memory_bound: str = ""
+    pids_bound: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a command used. ``None``: not measured."""
+    """What a command used. ``None``: not measured.
+
+    ``max_rss_bytes`` is the peak of the command's cgroup where it has one (that counts cached file pages and what lies
+    in /tmp and /dev/shm too), else that of its largest process.
+    """
 
     cpu_ms: int = 0
     max_rss_bytes: int = 0
@@ -176,6 +221,10 @@ class SpecInvalid(ExecutionError):
 
 class SpawnerUnavailable(ExecutionError):
     """The spawner process cannot be started or refuses commands."""
+
+
+class BudgetsUnavailable(ExecutionError):
+    """Budgets were asked for and cannot be held here; the message says why."""
 
 
 class IsolationUnavailable(ExecutionError):

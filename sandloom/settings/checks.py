@@ -21,8 +21,8 @@ class Role(StrEnum):
     FLOWER = "flower"
 
 
-#: Isolation features that no part of this release can enforce.
-UNENFORCED_FEATURES = frozenset({"seccomp", "cgroup_limits"})
+#: Budgets that cgroups hold, and the controller of each.
+CGROUP_BUDGETS = {"budget_memory_bytes": "memory", "budget_cpu_percent": "cpu", "budget_pids": "pids"}
 EGRESS_CODE = "SANDBOX_EGRESS_POLICY_UNSUPPORTED"
 
 
@@ -43,6 +43,7 @@ def contradictions(settings: Settings) -> list[str]:
     overlap = set(s.isolation_required_features) & set(s.isolation_optional_features)
     if overlap:
         problems.append("SANDBOX_ISOLATION_REQUIRED_FEATURES and SANDBOX_ISOLATION_OPTIONAL_FEATURES share a name")
+    problems += _budget_problems(s)
     problems += _path_problems(s)
     problems += [
         f"SANDBOX_{name.upper()} may hold printable ASCII without spaces only"
@@ -50,6 +51,15 @@ def contradictions(settings: Settings) -> list[str]:
         if not all("!" <= char <= "~" for char in getattr(s, name).get_secret_value())
     ]
     return problems
+
+
+def _budget_problems(settings: Settings) -> list[str]:
+    if settings.resource_control != "off":
+        return []
+    wanted = [f"SANDBOX_{name.upper()}" for name in CGROUP_BUDGETS if getattr(settings, name) is not None]
+    if "cgroup_limits" in settings.isolation_required_features:
+        wanted.append("SANDBOX_ISOLATION_REQUIRED_FEATURES with cgroup_limits")
+    return [f"{name} cannot be had with SANDBOX_RESOURCE_CONTROL=off" for name in wanted]
 
 
 def _path_problems(settings: Settings) -> list[str]:
@@ -91,17 +101,10 @@ def unsupported(settings: Settings) -> list[str]:
         for name in ("egress_allowed_hosts", "egress_denied_addresses", "egress_allowed_literals")
         if getattr(s, name)
     ]
-    if s.resource_control == "required":
-        problems.append("SANDBOX_RESOURCE_CONTROL=required: cgroup budgets are not enforced by this release")
     problems += [
         f"SANDBOX_{name.upper()} is not enforced by this release"
-        for name in type(s).model_fields
-        if name.startswith("budget_") and getattr(s, name) is not None
-    ]
-    problems += [
-        f"SANDBOX_ISOLATION_REQUIRED_FEATURES: {name} cannot be enforced by this release"
-        for name in s.isolation_required_features
-        if name in UNENFORCED_FEATURES
+        for name in ("budget_disk_bytes", "budget_inodes")
+        if getattr(s, name) is not None
     ]
     only = {
         "execution_backend": "bubblewrap",

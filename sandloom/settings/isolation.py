@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 
 from sandloom.settings.fields import GIB, MIB, Group, TextList, one_of, setting, unique
 
-#: Features the isolation contract names; ``checks.unsupported`` says which of them cannot be enforced yet.
+#: Features the isolation contract names.
 FEATURES = ("pid_namespace", "cgroup_namespace", "uid_separation", "seccomp", "cgroup_limits")
 
 
@@ -36,7 +36,7 @@ class Isolation(Group):
         (), f"Without each of these the worker does not start; of {', '.join(f'`{name}`' for name in FEATURES)}."
     )
     isolation_optional_features: Annotated[TextList, AfterValidator(one_of(*FEATURES))] = setting(
-        (), "Used where a real run proves them, reported where not."
+        (), "Used where a real run proves them, reported where not; `seccomp` always is."
     )
     network_mode: Literal["host", "isolated", "allowlist"] = setting(
         "host",
@@ -73,10 +73,19 @@ class Limits(Group):
     terminate_grace_seconds: int = setting(5, "Between TERM and KILL.", ge=0, le=300)
     max_output_bytes: int = setting(8 * MIB, "Kept output per stream of a command; the rest is cut.", ge=1024)
     resource_control: Literal["auto", "required", "off"] = setting(
-        "auto", "cgroup budgets. `required` is refused so far, because budgets are not enforced yet."
+        "auto",
+        """cgroups for budgets and for the `limits` of a command. `auto` uses them where a real run proves them, and
+        refuses to start only when a BUDGET_* of memory, CPU or processes is set that they cannot hold; `required`
+        refuses without all three controllers; `off` makes no cgroup and refuses `limits`.""",
     )
-    budget_memory_bytes: int | None = setting(None, "Memory of a whole sandbox. Refused so far.", ge=MIB)
-    budget_cpu_percent: int | None = setting(None, "CPU of a whole sandbox, 100 is one core. Refused so far.", ge=1)
-    budget_pids: int | None = setting(None, "Processes of a whole sandbox. Refused so far.", ge=1)
+    budget_memory_bytes: int | None = setting(
+        None, "Memory of all commands of a sandbox together, with their /tmp and /dev/shm.", ge=MIB
+    )
+    budget_cpu_percent: int | None = setting(None, "CPU of all commands of a sandbox together; 100 is one core.", ge=1)
+    budget_pids: int | None = setting(
+        None,
+        "Processes and threads of all commands of a sandbox together; each command needs two beside its own.",
+        ge=1,
+    )
     budget_disk_bytes: int | None = setting(None, "Disk of a whole sandbox. Refused so far.", ge=MIB)
     budget_inodes: int | None = setting(None, "Files of a whole sandbox. Refused so far.", ge=1)

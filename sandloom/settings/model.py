@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import PrivateAttr, SecretStr
 
 from sandloom.settings.backends import Backends, Objects, Templates
+from sandloom.settings.checks import CGROUP_BUDGETS
 from sandloom.settings.general import Api, General
 from sandloom.settings.isolation import Isolation, Limits
 from sandloom.settings.toolchains import Egress, Toolchains
@@ -102,6 +103,19 @@ class Settings(
     def reap_after_seconds(self) -> int:
         """A lease watched unrenewed for longer than this has no living command any more."""
         return self.fence_after_seconds + self.terminate_grace_seconds + FENCE_MARGIN_SECONDS
+
+    @property
+    def required_controllers(self) -> frozenset[str]:
+        """The cgroup controllers without which a worker must not start."""
+        if self.resource_control == "required" or "cgroup_limits" in self.isolation_required_features:
+            return frozenset(CGROUP_BUDGETS.values())
+        return frozenset(found for name, found in CGROUP_BUDGETS.items() if getattr(self, name) is not None)
+
+    @property
+    def required_features(self) -> frozenset[str]:
+        """What the isolation must have, also because of budgets."""
+        implied = {"cgroup_limits"} if self.required_controllers else set()
+        return frozenset({*self.isolation_required_features, *implied})
 
     def declared_hash(self) -> str:
         """16 hexadecimal digits over all that decides how a sandbox behaves; needs no probe."""

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from sandloom.execution.cgroups import Groups
+from sandloom.execution.native.build import build
 from sandloom.execution.probe import ProbeReport, ProbeRequest, probe
 from sandloom.execution.process import Spawner
 from sandloom.execution.reap import kill_bwraps_of, kill_uid_range
 from sandloom.execution.runner import Runner
-from sandloom.execution.spec import Level, Network
+from sandloom.execution.spec import BudgetsUnavailable, Level, Network
 from tests.isolation.kit import Sandbox, plan_for, probe_uid, uid_block
 from tests.services.account import passable_directory, remove_tree
 from tests.services.need import missing
@@ -26,8 +28,20 @@ def state_dir() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def spawner() -> Iterator[Spawner]:
-    spawner = Spawner()
+def native(request: pytest.FixtureRequest) -> bool:
+    """Whether spawners use the compiled helper. Marked NATIVE_AND_TWIN, tests run with and without."""
+    wanted: bool = getattr(request, "param", True)
+    if wanted and build() is None:
+        if hasattr(request, "param"):
+            missing("a C compiler")
+        return False
+    return wanted
+
+
+@pytest.fixture(scope="session")
+def spawner(native: bool) -> Iterator[Spawner]:
+    spawner = Spawner(native=native)
+    assert spawner.native is native
     yield spawner
     spawner.close()
 
@@ -65,8 +79,40 @@ def sandbox(make_sandbox: Callable[[], Sandbox]) -> Iterator[Sandbox]:
         kill_uid_range(made.uid, made.uid)
 
 
+@pytest.fixture(scope="session")
+def groups() -> Iterator[Groups]:
+    try:
+        opened = Groups.open(f"test-{os.getpid()}")
+    except BudgetsUnavailable as error:
+        pytest.skip(f"missing: cgroups that hold budgets: {error}")
+    if opened.missing:
+        opened.close()
+        pytest.skip(f"missing: {opened.missing}")
+    yield opened
+    opened.close()
+
+
 @pytest.fixture
-def own_spawner(state_dir: Path) -> Iterator[Spawner]:
+def make_budgeted(
+    level: Level, report: ProbeReport, state_dir: Path, spawner: Spawner, groups: Groups
+) -> Iterator[Callable[..., Sandbox]]:
+    """Makes sandboxes with budgets: ``make(memory_bytes=…, cpu_percent=…, pids=…)``."""
+    made: list[Sandbox] = []
+
+    def make(**budgets: int) -> Sandbox:
+        assert report.plan is not None
+        made.append(Sandbox(state_dir, plan_for(level, report.plan), Runner(spawner, groups), budgets=budgets))
+        return made[-1]
+
+    yield make
+    for sandbox in made:
+        groups.forget(sandbox.template.group)
+        if sandbox.template.plan.uid_separation:
+            kill_uid_range(sandbox.uid, sandbox.uid)
+
+
+@pytest.fixture
+def own_spawner(state_dir: Path, native: bool) -> Iterator[Spawner]:
     """A spawner that the test may kill."""
 
     def clean_up() -> None:
@@ -75,6 +121,6 @@ def own_spawner(state_dir: Path) -> Iterator[Spawner]:
         else:
             kill_bwraps_of(str(state_dir))
 
-    spawner = Spawner(clean_up=clean_up)
+    spawner = Spawner(clean_up=clean_up, native=native)
     yield spawner
     spawner.close()

@@ -13,14 +13,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sandloom.execution.isolation import LEVELS
 from sandloom.execution.locks import UidBlock
 from sandloom.execution.runner import Handle, Runner
 from sandloom.execution.self_check import Bench, Ran
 from sandloom.execution.spawner import proctree
-from sandloom.execution.spec import Directories, Level, Limits, Plan, Spec, Verdict
+from sandloom.execution.spec import Budgets, Directories, Level, Limits, Plan, Spec, Verdict
 
 _numbers = itertools.count()
+
+# For modules whose tests are to hold for the compiled helper and for its twin in Python.
+NATIVE_AND_TWIN = pytest.mark.parametrize(
+    "native", [True, False], ids=["native", "twin"], indirect=True, scope="session"
+)
 
 
 @functools.cache
@@ -46,7 +53,7 @@ def plan_for(level: Level, plan: Plan) -> Plan:
 class Sandbox(Bench):
     """One sandbox on disk; ``run`` and ``shell`` wait, ``begin`` runs in the background."""
 
-    def __init__(self, base: Path, plan: Plan, runner: Runner) -> None:
+    def __init__(self, base: Path, plan: Plan, runner: Runner, budgets: dict[str, int] | None = None) -> None:
         self.uid = next_uid() if plan.uid_separation else os.getuid()
         self.path = Path(tempfile.mkdtemp(prefix=f"sandbox-{self.uid}-", dir=base))
         self.path.chmod(0o711)
@@ -67,6 +74,8 @@ class Sandbox(Bench):
             timeout_seconds=60,
             terminate_grace_seconds=0.2,
             limits=Limits(max_processes=200, cpu_seconds=60, tmpfs_bytes=16 << 20, shm_bytes=8 << 20),
+            group=self.path.name,
+            budgets=Budgets(**(budgets or {})),
         )
         super().__init__(runner.start, template)
         self.runner = runner

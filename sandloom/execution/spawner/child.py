@@ -1,4 +1,4 @@
-"""Between fork and exec of one command: everything here runs in the new process."""
+"""Between fork and exec of one command: everything here runs in the new process. ``native/start.c`` does the same."""
 
 from __future__ import annotations
 
@@ -18,13 +18,21 @@ _UMASK = 0o022
 def start(request: dict[str, Any], fds: Sequence[int], parent: int) -> NoReturn:
     """Become the command: ``fds`` are stdin, stdout, stderr, status pipe and set-up pipe (or -1), all above 4.
 
+    Of the request it uses ``attach`` (cgroup files to write ``0`` into), ``open`` (pairs of a path and the number its
+    descriptor gets, above 4, for reading), ``rlimits``, ``switch_user``, ``uid``, ``gid``, ``argv`` and ``env``.
+
     Every failure is one JSON document on the status pipe and exit status 1; bwrap never ran then.
     """
+    status = fds[3]
     try:
+        # First: a path may lead through a descriptor of the spawner.
+        _join_groups(request["attach"])
         _install(fds)
+        status = 3
         # The spawner ignores no signal, it handles them; so exec alone restores every default.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _own_nothing_of_the_worker(request)
+        _open_files(request["open"])
         _drop_privileges(request)
         # After the change of credentials, which would clear it. It covers the time until bwrap asks for the same.
         linux.die_with_parent(signal.SIGKILL)
@@ -34,10 +42,15 @@ def start(request: dict[str, Any], fds: Sequence[int], parent: int) -> NoReturn:
         env = {os.fsencode(name): os.fsencode(value) for name, value in request["env"].items()}
         os.execve(argv[0], argv, env)
     except BaseException as error:
-        fault = {"launch_error": f"{type(error).__name__}: {error}", "errno": getattr(error, "errno", None)}
-        os.write(3, wire.pack(fault) + b"\n")
+        os.write(status, told(error))
     finally:
         os._exit(1)
+
+
+def told(error: BaseException) -> bytes:
+    """What is said on the status pipe when bwrap never ran."""
+    fault = {"launch_error": f"{type(error).__name__}: {error}", "errno": getattr(error, "errno", None)}
+    return wire.pack(fault) + b"\n"
 
 
 def _install(fds: Sequence[int]) -> None:
@@ -46,8 +59,9 @@ def _install(fds: Sequence[int]) -> None:
             os.dup2(fd, number)
         else:
             os.close(number)
-    # Whatever a library in the spawner opened without close-on-exec must not reach a command.
-    linux.close_all_above(HIGHEST_FD)
+    # Whatever a library in the spawner opened without close-on-exec must not reach a command. Not before the exec: the
+    # worker takes the end of the spawner's socket for a sign that no process is left on its way to one.
+    linux.close_all_above_at_exec(HIGHEST_FD)
 
 
 def _own_nothing_of_the_worker(request: dict[str, Any]) -> None:
@@ -59,6 +73,24 @@ def _own_nothing_of_the_worker(request: dict[str, Any]) -> None:
     os.close(fd)
     for number, soft, hard in request["rlimits"]:
         resource.setrlimit(number, (soft, hard))
+
+
+def _join_groups(files: Sequence[str]) -> None:
+    for path in files:
+        fd = os.open(path, os.O_WRONLY)
+        os.write(fd, b"0")
+        os.close(fd)
+
+
+def _open_files(pairs: Sequence[tuple[str, int]]) -> None:
+    # Each command reads from a description, and so from an offset, of its own.
+    for path, number in pairs:
+        fd = os.open(path, os.O_RDONLY)
+        if fd == number:
+            os.set_inheritable(fd, True)
+        else:
+            os.dup2(fd, number)
+            os.close(fd)
 
 
 def _drop_privileges(request: dict[str, Any]) -> None:

@@ -10,7 +10,8 @@ import socket
 import time
 from typing import Any
 
-from . import child, keeper, proctree, wire
+from . import child, groups, keeper, proctree, wire
+from .native import Native, NeverRan
 
 RUNNING, TERMINATING, KILLING = range(3)
 _KILL_AGAIN_SECONDS = 0.1
@@ -35,13 +36,14 @@ class Job:
         self._setup_fd = -1
         self._report_fd = -1
         self._status_text = b""
+        self._documents: dict[str, Any] = {}
         self._report: dict[str, Any] | None = None
         self._main_status: int | None = None
         self._usage: list[resource.struct_rusage] = []
         self._inner_usage: resource.struct_rusage | None = None
 
-    def launch(self, stdin: int, stdout: int, stderr: int) -> int:
-        """Fork; the caller closes the three descriptors. Returns the pid to reap. Raises ``OSError``."""
+    def launch(self, stdin: int, stdout: int, stderr: int, native: Native | None) -> int:
+        """Start it; the caller closes the three descriptors. Returns the pid to reap. Raises ``OSError``."""
         self._status_fd, status_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         ours_to_close = [status_write]
         if self._kept:
@@ -49,14 +51,14 @@ class Job:
             self._setup_fd, setup_write = os.pipe2(os.O_CLOEXEC)
             os.write(setup_write, b"\0")
             ours_to_close += [report_write, setup_write]
-        parent = os.getpid()
+        fds = (stdin, stdout, stderr, status_write, self._setup_fd)
         try:
-            self._main = os.fork()
-            if self._main == 0:
-                fds = (stdin, stdout, stderr, status_write, self._setup_fd)
-                if self._kept:
-                    keeper.run(self.request, (*fds, report_write), parent)
-                child.start(self.request, fds, parent)
+            if self._kept:
+                self._main = self._fork_keeper((*fds, report_write))
+            elif native is None:
+                self._main = self._fork(fds)
+            else:
+                self._main = self._start(native, fds)
         finally:
             for fd in ours_to_close:
                 os.close(fd)
@@ -64,6 +66,28 @@ class Job:
         if self.request["timeout_seconds"] is not None:
             self.deadline = self._started + self.request["timeout_seconds"]
         return self._main
+
+    def _fork(self, fds: tuple[int, ...]) -> int:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            child.start(self.request, fds, parent)
+        return pid
+
+    def _fork_keeper(self, fds: tuple[int, ...]) -> int:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            keeper.run(self.request, fds, parent)
+        return pid
+
+    def _start(self, native: Native, fds: tuple[int, ...]) -> int:
+        """The same as ``_fork``; but a failure is known here, and is told as the child there tells it."""
+        try:
+            return native.start(self.request, fds)
+        except NeverRan as error:
+            os.write(fds[3], child.told(error.fault))
+            return error.pid
 
     # Ending
 
@@ -102,6 +126,7 @@ class Job:
         self.deadline = time.monotonic() + _KILL_AGAIN_SECONDS
         if self._kept and self._main in self.waiting:
             proctree.send(self._main, keeper.KILL_NOW)
+            self._kill_group()
             return
         inner = self._find_inner()
         if inner is not None:
@@ -110,6 +135,11 @@ class Job:
             proctree.kill(proctree.descendants(self.waiting))
         for pid in self.waiting:
             proctree.send(pid, signal.SIGKILL)
+        self._kill_group()
+
+    def _kill_group(self) -> None:
+        if self.request["kill_group"]:
+            groups.kill(self.request["kill_group"])
 
     def _find_inner(self) -> int | None:
         """PID 1 of the namespace, if it is known and still ours: the number could be in use again."""
@@ -138,10 +168,12 @@ class Job:
         """bwrap exits before its PID 1 is gone; then that is a child of this subreaper, if bwrap did not reap it."""
         if self._inner is None or self._kept:
             return
-        process = proctree.read_process(self._inner)
-        if process is not None and process.parent == os.getpid():
-            self.waiting.add(self._inner)
-            proctree.send(self._inner, signal.SIGKILL)
+        try:
+            os.waitid(os.P_PID, self._inner, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        self.waiting.add(self._inner)
+        proctree.send(self._inner, signal.SIGKILL)
 
     @property
     def may_have_strays(self) -> bool:
@@ -158,23 +190,19 @@ class Job:
     # What is left
 
     def _read_status(self) -> None:
-        self._status_text += _read_available(self._status_fd)
-        if self._inner is None and not self._kept:
-            inner = self._documents().get("child-pid")
-            self._inner = inner if isinstance(inner, int) else None
-
-    def _documents(self) -> dict[str, Any]:
-        """What bwrap, or the child before it, wrote: one JSON object on each complete line.
+        """Take in what bwrap, or the child before it, wrote: one JSON object on each complete line.
 
         Without a PID namespace a command can trace its bwrap and make it write anything, so nothing is taken on trust.
         """
-        merged: dict[str, Any] = {}
-        for line in self._status_text.split(b"\n")[:-1]:
+        *lines, self._status_text = (self._status_text + _read_available(self._status_fd)).split(b"\n")
+        for line in lines:
             with contextlib.suppress(ValueError, RecursionError):
                 document = wire.unpack(line)
                 if isinstance(document, dict):
-                    merged.update(document)
-        return merged
+                    self._documents.update(document)
+        if self._inner is None and not self._kept:
+            inner = self._documents.get("child-pid")
+            self._inner = inner if isinstance(inner, int) else None
 
     def _read_report(self) -> dict[str, Any] | None:
         """The keeper's last word; ``None`` when it was killed before it."""
@@ -184,7 +212,7 @@ class Job:
 
     def facts(self) -> wire.Facts:
         """Everything the worker needs for a verdict."""
-        documents = self._documents()
+        documents = self._documents
         set_up = self._set_up()
         exit_code = documents.get("exit-code")
         report = self._read_report() if self._kept else {"status": self._main_status, **self._measured()}

@@ -36,16 +36,12 @@ def run(request: dict[str, Any], fds: Sequence[int], parent: int) -> NoReturn:
         if bwrap == 0:
             child.start(request, fds[:5], own_pid)
         report_fd = fds[5]
-        _close_all_but(report_fd)
+        # The spawner's socket stays: the worker sees its end when this process, too, has done its work.
+        linux.close_all_but({report_fd, request["main_fd"]})
         os.write(report_fd, wire.pack(_Keeper(bwrap).serve()))
         os._exit(0)
     finally:
         os._exit(1)
-
-
-def _close_all_but(fd: int) -> None:
-    os.closerange(0, fd)
-    linux.close_all_above(fd)
 
 
 class _Keeper:

@@ -10,10 +10,12 @@ import select
 import signal
 import socket
 import time
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from . import linux, proctree, wire
 from .job import Job
+from .mounts import MountTable
+from .native import Native, load
 
 # How late a lapsed lease or a vanished worker may be noticed; only counts while commands run.
 _TICK_SECONDS = 1.0
@@ -23,7 +25,9 @@ _RESERVED_FDS = 10
 class Server:
     """``serve`` returns when the worker is gone and nothing of any command is left."""
 
-    def __init__(self, main: socket.socket) -> None:
+    def __init__(self, main: socket.socket, native: Native | None) -> None:
+        self._native = native
+        self._mounts = MountTable()
         self._main = main
         self._main.setblocking(False)
         self._worker = os.getppid()
@@ -80,14 +84,15 @@ class Server:
                 os.close(fd)
             return
         request, (control_fd, stdout, stderr), stdin = wire.read_body(message, fds)
-        control = socket.socket(fileno=control_fd)
+        control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=control_fd)
         control.setblocking(False)
         job = Job(request, control)
         try:
             if self._lease_lapsed():
                 self._refuse(job, {"cause": "lease", "launch_error": "the worker's lease has lapsed"})
                 return
-            pid = job.launch(self._null if stdin is None else stdin, stdout, stderr)
+            self._see_files(request)
+            pid = job.launch(self._null if stdin is None else stdin, stdout, stderr, self._native)
         except OSError as error:
             self._refuse(job, {"cause": None, "launch_error": f"fork: {error.strerror}", "errno": error.errno})
             return
@@ -97,6 +102,14 @@ class Server:
         self._by_pid[pid] = [job]
         self._by_control[control_fd] = job
         self._epoll.register(control_fd, select.EPOLLIN)
+
+    def _see_files(self, request: dict[str, Any]) -> None:
+        request["main_fd"] = self._main.fileno()
+        self._mounts.check(request["fixed_sources"], request["own_sources"])
+        # Control groups are not in the small table.
+        request["attach"] = [self._mounts.outer(path) for path in request["attach"]]
+        if request["kill_group"]:
+            request["kill_group"] = self._mounts.outer(request["kill_group"])
 
     def _refuse(self, job: Job, facts: wire.Facts) -> None:
         self._answer(job, facts)
@@ -203,8 +216,11 @@ class Server:
             job.expire(now)
 
 
-def main(main_fd: int) -> NoReturn:
-    """The process: ``main_fd`` is the socket to the worker; other inherited descriptors are only kept open."""
+def main(main_fd: int, library: str) -> NoReturn:
+    """The process: ``main_fd`` is the socket to the worker; other inherited descriptors are only kept open.
+
+    ``library`` is the path of the native helper, or empty.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ):
         # A signal to the whole group or unit must not end this process before its commands: the worker decides. And
         # handled, not ignored as Python does with the last two: an ignored signal stays ignored in every command.
@@ -212,12 +228,14 @@ def main(main_fd: int) -> NoReturn:
     while (fd := os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)) < _RESERVED_FDS:
         pass
     os.close(fd)
+    linux.reset_thread_signals()
     linux.become_subreaper()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     main_socket = socket.socket(fileno=main_fd)
     os.set_inheritable(main_fd, False)
+    native = load(library) if library else None
     gc.collect()
     gc.freeze()
-    Server(main_socket).serve()
+    Server(main_socket, native).serve()
     os._exit(0)

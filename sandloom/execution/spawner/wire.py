@@ -23,16 +23,18 @@ MAX_DATAGRAM_BYTES = 128 * 1024
 MAX_INLINE_BYTES = 60 * 1024
 MAX_FDS = 5
 
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
 Facts = dict[str, Any]
 
 
 def pack(value: object) -> bytes:
     """JSON bytes; lone surrogates (undecodable argv bytes) survive as escapes."""
-    return json.dumps(value, separators=(",", ":")).encode("ascii")
+    return _encode(value).encode("ascii")
 
 
 def unpack(data: bytes) -> Any:
-    return json.loads(data)
+    return json.loads(str(data, "utf-8"))
 
 
 def send_spawn(sock: socket.socket, body: bytes, fds: list[int], stdin_fd: int | None) -> None:

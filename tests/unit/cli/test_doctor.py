@@ -28,7 +28,18 @@ def test_a_usable_machine_names_its_level_and_what_it_proved() -> None:
     found = report["capabilities"]
     assert found["selected_level"] == found["supported_levels"][-1]
     assert found["bubblewrap"]["path"].startswith("/")
-    assert (found["seccomp"], found["resource_control"]["budgets"]) == (False, False)
+    refused = {feature for failure in found["probe_failures"] for feature in failure["features"]}
+    assert found["seccomp"] is ("seccomp" not in refused)
+    assert found["resource_control"]["budgets"] is bool(found["resource_control"]["controllers"])
+
+
+@pytest.mark.bwrap
+def test_budgets_that_are_off_are_neither_tried_nor_missed() -> None:
+    done = doctor(RESOURCE_CONTROL="off")
+    found = json.loads(done.stdout)["capabilities"]
+    assert done.return_value == 0
+    assert found["resource_control"] == {"mode": "off", "budgets": False, "controllers": []}
+    assert not any("cgroup_limits" in failure["features"] for failure in found["probe_failures"])
 
 
 @pytest.mark.bwrap
@@ -48,7 +59,7 @@ def test_no_bwrap_is_blocked_with_2() -> None:
 
 @pytest.mark.bwrap
 @pytest.mark.parametrize(
-    ("name", "value"), [("BUDGET_PIDS", "10"), ("NETWORK_MODE", "allowlist"), ("RESOURCE_CONTROL", "required")]
+    ("name", "value"), [("BUDGET_INODES", "10"), ("NETWORK_MODE", "allowlist"), ("TELEMETRY_SINK", "x")]
 )
 def test_what_cannot_be_enforced_is_blocked_and_named(name: str, value: str) -> None:
     done = doctor(**{name: value})

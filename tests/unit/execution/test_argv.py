@@ -53,6 +53,12 @@ def test_the_whole_line_at_strict():
     )
 
 
+def test_the_filter_comes_by_a_descriptor_of_its_own():
+    words = line(seccomp_file="/state/seccomp.bpf")
+    assert words[words.index("--seccomp") + 1] == "5"
+    assert "/state/seccomp.bpf" not in words
+
+
 def test_without_a_pid_namespace_there_is_no_proc_and_a_set_up_byte():
     words = line(level=Level.BASIC, pid_namespace=False, cgroup_namespace=False)
     assert "--proc" not in words

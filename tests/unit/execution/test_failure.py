@@ -5,15 +5,58 @@ from __future__ import annotations
 import pytest
 
 from sandloom.execution import failure
-from sandloom.execution.spec import LaunchFault, Reason, Verdict
+from sandloom.execution.spec import GroupFacts, LaunchFault, Reason, Verdict
 
 EXITED_1 = 1 << 8
 KILLED = 9
 
 
-def judge(stderr: bytes = b"", *, argv0: str = "prog", cwd: str = "/workspace", **facts) -> Verdict:
+def judge(
+    stderr: bytes = b"", *, argv0: str = "prog", cwd: str = "/workspace", group: GroupFacts | None = None, **facts
+) -> Verdict:
     merged = {"cause": None, "exit_code": None, "status": EXITED_1, "launch_error": None, "set_up": None, **facts}
-    return failure.judge(merged, argv0=argv0, cwd=cwd, cpu_seconds=10, stderr_head=stderr)
+    return failure.judge(merged, argv0=argv0, cwd=cwd, cpu_seconds=10, stderr_head=stderr, group=group)
+
+
+OOM = GroupFacts(memory_peak_bytes=70, pids_peak=4, oom_kills=1, memory_bound="memory budget of 64 bytes reached")
+FULL = GroupFacts(pids_peak=9, refused_forks=3, pids_bound="process budget of 9 reached")
+
+
+@pytest.mark.parametrize(
+    ("facts", "shown_as"),
+    [
+        ({"exit_code": 137}, (Reason.OOM, 137, 9, None)),
+        ({"exit_code": 1}, (Reason.OOM, 1, None, None)),
+        # The kernel chose the outer bwrap, or the one inside, before or after the program ran.
+        ({"status": KILLED}, (Reason.OOM, 137, 9, None)),
+        ({"status": EXITED_1}, (Reason.OOM, 137, 9, None)),
+        ({"status": KILLED, "set_up": False}, (Reason.OOM, 137, 9, None)),
+        # Whoever coped with it, and whoever was ended for another reason, did not fail because of it.
+        ({"exit_code": 0}, (Reason.EXIT, 0, None, None)),
+        ({"cause": "timeout", "status": KILLED}, (Reason.TIMEOUT, 137, 9, None)),
+    ],
+)
+def test_out_of_memory_is_named_with_its_numbers(facts, shown_as):
+    verdict = judge(group=OOM, max_rss_bytes=5, **facts)
+    assert shown(verdict) == shown_as
+    assert (verdict.detail == OOM.memory_bound) is (verdict.reason is Reason.OOM)
+    usage = verdict.usage
+    assert (usage.oom_killed, usage.max_rss_bytes, usage.pids_peak) == (True, 70, 4)
+
+
+def test_processes_that_could_not_be_made():
+    assert shown(judge(group=FULL, exit_code=2)) == (Reason.PIDS, 2, None, None)
+    assert judge(group=FULL, exit_code=2).detail == FULL.pids_bound
+    assert judge(group=FULL, exit_code=0).reason is Reason.EXIT
+    refused = judge(b"bwrap: Can't fork for pid 1: Resource temporarily unavailable\n", group=FULL)
+    assert shown(refused) == (Reason.NOT_STARTED, None, None, LaunchFault.PROCESS_LIMIT)
+    assert refused.detail == FULL.pids_bound
+    assert judge(group=FULL, exit_code=2, max_rss_bytes=5).usage.max_rss_bytes == 5
+
+
+def test_memory_comes_before_processes():
+    both = GroupFacts(oom_kills=1, refused_forks=1, memory_bound="m", pids_bound="p")
+    assert (judge(group=both, exit_code=1).reason, judge(group=both, exit_code=1).detail) == (Reason.OOM, "m")
 
 
 def shown(verdict: Verdict):

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandloom.execution import isolation
-from sandloom.execution.isolation import CGROUP_NAMESPACE, PID_NAMESPACE, UID_SEPARATION, Shape
+from sandloom.execution.isolation import (
+    CGROUP_LIMITS,
+    CGROUP_NAMESPACE,
+    PID_NAMESPACE,
+    SECCOMP,
+    UID_SEPARATION,
+    Shape,
+)
 from sandloom.execution.spec import IsolationUnavailable, Level
 
 BASIC, STANDARD, STRICT = (isolation.LEVELS[level] for level in Level)
@@ -52,6 +59,30 @@ def test_optional_additions_are_taken_or_reported():
     assert (taken.shape, taken.skipped) == (with_cgroups, ())
     left = choose(Level.STANDARD, (), [CGROUP_NAMESPACE], working=(STANDARD,))
     assert (left.shape, left.skipped) == (STANDARD, (CGROUP_NAMESPACE,))
+
+
+def test_the_filter_is_an_addition_like_a_namespace():
+    filtered = STRICT.adding([SECCOMP])
+    assert filtered.seccomp
+    assert choose(None, (), [SECCOMP], working=(STRICT, filtered)).shape == filtered
+    assert choose(None, (), [SECCOMP], working=(STRICT,)).skipped == (SECCOMP,)
+    with pytest.raises(IsolationUnavailable, match="seccomp"):
+        choose(None, [SECCOMP], working=(STRICT,))
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_budgets_are_had_or_not_whatever_the_level(held):
+    def chosen(required, optional):
+        return isolation.choose(
+            None, required, optional, uid_separation=True, works=lambda shape: shape == STRICT, cgroup_limits=held
+        )
+
+    assert chosen((), [CGROUP_LIMITS]).skipped == (() if held else (CGROUP_LIMITS,))
+    if held:
+        assert chosen([CGROUP_LIMITS], ()).shape == STRICT
+    else:
+        with pytest.raises(IsolationUnavailable, match="cgroup_limits"):
+            chosen([CGROUP_LIMITS], ())
 
 
 def test_uid_separation_cannot_be_had_without_root():

@@ -62,14 +62,8 @@ def test_an_egress_policy_is_refused_by_its_own_code(name: str, value: str) -> N
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("RESOURCE_CONTROL", "required"),
-        ("BUDGET_MEMORY_BYTES", "1073741824"),
-        ("BUDGET_CPU_PERCENT", "100"),
-        ("BUDGET_PIDS", "100"),
         ("BUDGET_DISK_BYTES", "1073741824"),
         ("BUDGET_INODES", "1000"),
-        ("ISOLATION_REQUIRED_FEATURES", "seccomp"),
-        ("ISOLATION_REQUIRED_FEATURES", "cgroup_limits"),
         ("EXECUTION_BACKEND", "gvisor"),
         ("CREDENTIAL_BROKER", "model-proxy"),
         ("RESIDENCY", "on"),
@@ -90,8 +84,38 @@ def test_the_defaults_ask_for_nothing_that_cannot_be_enforced() -> None:
 
 
 def test_features_that_a_probe_proves_are_not_refused_here() -> None:
-    names = "pid_namespace,cgroup_namespace,uid_separation"
+    names = "pid_namespace,cgroup_namespace,uid_separation,seccomp,cgroup_limits"
     assert unsupported(Settings.load({"SANDBOX_ISOLATION_REQUIRED_FEATURES": names})) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "controllers"),
+    [
+        ({}, set()),
+        ({"BUDGET_PIDS": "100"}, {"pids"}),
+        ({"BUDGET_MEMORY_BYTES": "1073741824", "BUDGET_CPU_PERCENT": "50"}, {"memory", "cpu"}),
+        ({"RESOURCE_CONTROL": "required"}, {"memory", "cpu", "pids"}),
+        ({"ISOLATION_REQUIRED_FEATURES": "cgroup_limits"}, {"memory", "cpu", "pids"}),
+    ],
+)
+def test_a_budget_makes_its_controller_a_condition_of_the_start(given: dict[str, str], controllers: set[str]) -> None:
+    settings = Settings.load({f"SANDBOX_{name}": value for name, value in given.items()})
+    assert settings.required_controllers == controllers
+    assert ("cgroup_limits" in settings.required_features) is bool(controllers)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("BUDGET_MEMORY_BYTES", "1073741824"),
+        ("BUDGET_CPU_PERCENT", "100"),
+        ("BUDGET_PIDS", "100"),
+        ("ISOLATION_REQUIRED_FEATURES", "cgroup_limits"),
+    ],
+)
+def test_budgets_without_resource_control_contradict(name: str, value: str) -> None:
+    with pytest.raises(SettingsInvalid, match=f"SANDBOX_{name}"):
+        Settings.load({f"SANDBOX_{name}": value, "SANDBOX_RESOURCE_CONTROL": "off"})
 
 
 @pytest.mark.parametrize("role", list(Role))
