@@ -85,8 +85,6 @@ def calls(world: World) -> dict[str, Call]:
 
 # --- the databases: one for each side, alike ---
 
-Sides = tuple[tuple[Database, str], tuple[Database, str]]
-
 
 @contextlib.contextmanager
 def sqlite() -> Iterator[tuple[str, str]]:
@@ -112,18 +110,13 @@ def postgresql() -> Iterator[tuple[str, str]]:
 @contextlib.contextmanager
 def ready_world(url: str) -> Iterator[World]:
     """One worker and one READY sandbox, in which a command has run."""
-    with contextlib.closing(Closing(url)) as opened:
-        world = World(opened.db)
+    db = open_database(url)
+    try:
+        world = World(db)
         world.started()
         yield world
-
-
-class Closing:
-    def __init__(self, url: str) -> None:
-        self.db = open_database(url)
-
-    def close(self) -> None:
-        self.db.dispose()
+    finally:
+        db.dispose()
 
 
 # --- the floor ---

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, create_engine, event, exc, make_url
 from sqlalchemy.pool import PoolProxiedConnection
 
+from sandloom.db.prepared import command
 from sandloom.errors import Unavailable
 
 T = TypeVar("T")
@@ -71,6 +72,8 @@ class Database:
         else:
             options |= {"connect_args": {"connect_timeout": connect_timeout_seconds, "init_command": _MYSQL_SESSION}}
         if self.dialect != "sqlite":
+            # A session that may be in a transaction never goes back to the pool: see _roll_back.
+            options |= {"pool_reset_on_return": None}
             options |= {"pool_size": pool_size, "max_overflow": 0, "pool_timeout": 15}
         self.engine: Engine = create_engine(parsed, hide_parameters=True, **options)
         self._writer: _Writer | None = None
@@ -121,10 +124,10 @@ def _transact(engine: Engine, function: Callable[[Connection], T]) -> T:
         try:
             with engine.connect() as connection:
                 try:
-                    connection.exec_driver_sql(begin)
+                    command(connection, begin)
                     result = function(connection)
                     committing = True
-                    connection.exec_driver_sql("COMMIT")
+                    command(connection, "COMMIT")
                     return result
                 except BaseException:
                     if not connection.invalidated and not connection.closed:
@@ -261,28 +264,28 @@ class _Writer:
 
 def _alone(connection: Connection, job: _Job) -> list[_Answer]:
     function, future = job
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    command(connection, "BEGIN IMMEDIATE")
     try:
         answer = function(connection)
     except BaseException as error:
-        connection.exec_driver_sql("ROLLBACK")
+        command(connection, "ROLLBACK")
         return [(future, None, error)]
-    connection.exec_driver_sql("COMMIT")
+    command(connection, "COMMIT")
     return [(future, answer, None)]
 
 
 def _together(connection: Connection, batch: list[_Job]) -> list[_Answer]:
     """One transaction, each job in a savepoint of its own."""
     answers: list[_Answer] = []
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    command(connection, "BEGIN IMMEDIATE")
     for function, future in batch:
-        connection.exec_driver_sql("SAVEPOINT job")
+        command(connection, "SAVEPOINT job")
         try:
             answers.append((future, function(connection), None))
-            connection.exec_driver_sql("RELEASE job")
+            command(connection, "RELEASE job")
         except BaseException as error:
-            connection.exec_driver_sql("ROLLBACK TO job")
-            connection.exec_driver_sql("RELEASE job")
+            command(connection, "ROLLBACK TO job")
+            command(connection, "RELEASE job")
             answers.append((future, None, error))
-    connection.exec_driver_sql("COMMIT")
+    command(connection, "COMMIT")
     return answers

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, insert, literal, select
 
 from sandloom.db.clock import now_us
-from sandloom.db.prepared import Prepared
+from sandloom.db.prepared import Write
 from sandloom.db.tables import exec_events, execs
 from sandloom.execs import statements
 from sandloom.execs.admission import request_document, request_hash
@@ -73,7 +74,7 @@ def to_exec(row: Row[Any], output: tuple[bytes, bytes] | None = None) -> Exec:
 
 
 def fetch(connection: Connection, key: ExecKey) -> Row[Any] | None:
-    return connection.execute(statements.EXEC, statements.of_key(key)).one_or_none()
+    return statements.EXEC.one_or_none(connection, statements.of_key(key))
 
 
 def without_input() -> Select[Any]:
@@ -83,7 +84,7 @@ def without_input() -> Select[Any]:
 
 def admission(connection: Connection, key: ExecKey, exec_scope: str | None) -> Row[Any] | None:
     """The row of ``statements.ADMISSION``, unless there is no such sandbox."""
-    return connection.execute(statements.ADMISSION, {**statements.of_key(key), "of_scope": exec_scope}).one_or_none()
+    return statements.ADMISSION.one_or_none(connection, {**statements.of_key(key), "of_scope": exec_scope})
 
 
 def take_place(connection: Connection, row: Any, request: ExecRequest, max_parallel: int) -> bool:
@@ -136,20 +137,25 @@ def insert_queued(
     )  # fmt: skip
 
 
-def status_data(status: ExecStatus, outcome: Outcome | None = None) -> bytes:
-    """The JSON of a ``status`` event; a terminal one carries the outcome."""
-    data: dict[str, Any] = {"status": status.value}
-    if outcome is not None:
-        data |= {
-            "reason": outcome.reason,
-            "exit_code": outcome.exit_code,
-            "signal": outcome.signal,
-            "detail": outcome.detail,
-            "error": outcome.error,
-            "truncated": outcome.truncated,
-            "duration_ms": outcome.duration_ms,
-            "usage": dict(outcome.usage),
-        }
+@cache
+def status_data(status: ExecStatus) -> bytes:
+    """The JSON of a ``status`` event that is not the last."""
+    return json.dumps({"status": status.value}).encode()
+
+
+def end_data(outcome: Outcome) -> bytes:
+    """The JSON of the terminal ``status`` event, which carries the outcome."""
+    data = {
+        "status": outcome.status.value,
+        "reason": outcome.reason,
+        "exit_code": outcome.exit_code,
+        "signal": outcome.signal,
+        "detail": outcome.detail,
+        "error": outcome.error,
+        "truncated": outcome.truncated,
+        "duration_ms": outcome.duration_ms,
+        "usage": dict(outcome.usage),
+    }
     return json.dumps(data).encode()
 
 
@@ -177,13 +183,13 @@ def insert_events(
 
 def events_after(connection: Connection, key: ExecKey, after: int, limit: int) -> list[Event]:
     values = {**statements.of_key(key), "of_seq": after, "at_most": limit}
-    rows = connection.execute(statements.EVENTS_AFTER, values)
+    rows = statements.EVENTS_AFTER.all(connection, values)
     return [Event(seq, kind, bytes(data), at_us) for seq, kind, data, at_us in rows]
 
 
 def output(connection: Connection, key: ExecKey) -> tuple[bytes, bytes]:
     """Everything the command wrote, as far as it was kept: (stdout, stderr)."""
-    rows = connection.execute(statements.OUTPUT, statements.of_key(key)).all()
+    rows = statements.OUTPUT.all(connection, statements.of_key(key))
     return (
         b"".join(bytes(data) for kind, data in rows if kind == "stdout"),
         b"".join(bytes(data) for kind, data in rows if kind == "stderr"),
@@ -227,8 +233,8 @@ def end_own(
 
 def _end(
     connection: Connection,
-    leave: Prepared,
-    move: Prepared,
+    leave: Write,
+    move: Write,
     key: ExecKey,
     where: Mapping[str, Any],
     last_seq: int,
@@ -238,7 +244,7 @@ def _end(
     """The sandbox comes first: see ``db.tables``."""
     assert outcome.status in TERMINAL
     leave.run(connection, where)
-    trace = [*events, ("status", status_data(outcome.status, outcome))]
+    trace = [*events, ("status", end_data(outcome))]
     moved = move.run(
         connection,
         {

@@ -108,7 +108,7 @@ class Execs:
 
         def look(connection: Connection) -> EventPage:
             # The row first: when it is terminal, every event is there for the second statement.
-            row = connection.execute(statements.PROGRESS, statements.of_key(key)).one_or_none()
+            row = statements.PROGRESS.one_or_none(connection, statements.of_key(key))
             if row is None:
                 raise ExecNotFound
             found = tuple(repository.events_after(connection, key, after, limit)) if row.last_seq > after else ()
@@ -248,7 +248,7 @@ class Execs:
     def open_for(self, worker_id: str, worker_epoch: int, limit: int = 1000) -> Sequence[OpenExec]:
         """QUEUED and RUNNING execs of that owner, oldest first."""
         values = {"of_worker": worker_id, "of_epoch": worker_epoch, "at_most": limit}
-        rows = self._db.read(lambda connection: connection.execute(statements.OPEN_OF_OWNER, values).all())
+        rows = self._db.read(lambda connection: statements.OPEN_OF_OWNER.all(connection, values))
         return [
             OpenExec(ExecKey(*row[:3]), row.generation, ExecStatus(row.status), row.cancel_us, row.queued_us)
             for row in rows

@@ -8,10 +8,23 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, case, exists, func, insert, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from sandloom.db.clock import now_us
-from sandloom.db.prepared import Prepared
+from sandloom.db.prepared import Query, Write
 from sandloom.db.tables import exec_events, execs, sandboxes, usage_records
 from sandloom.execs.states import ExecStatus
 from sandloom.ids import ExecKey
@@ -42,16 +55,18 @@ def of_key(key: ExecKey) -> dict[str, Any]:
 
 # --- looking ---
 
-EXEC = select(execs).where(_IS_KEY)
-PROGRESS = select(_e.last_seq, _e.status).where(_IS_KEY)
-EVENTS_AFTER = (
+EXEC = Query(select(execs).where(_IS_KEY))
+PROGRESS = Query(select(_e.last_seq, _e.status).where(_IS_KEY))
+EVENTS_AFTER = Query(
     select(_v.seq, _v.kind, _v.data, _v.at_us)
     .where(_EVENTS_OF, _v.seq > bindparam("of_seq"))
     .order_by(_v.seq)
     .limit(bindparam("at_most"))
 )
-OUTPUT = select(_v.kind, _v.data).where(_EVENTS_OF, _v.kind.in_(OUTPUT_KINDS)).order_by(_v.seq)
-OPEN_OF_OWNER = (
+OUTPUT = Query(
+    select(_v.kind, _v.data).where(_EVENTS_OF, or_(*(_v.kind == kind for kind in OUTPUT_KINDS))).order_by(_v.seq)
+)
+OPEN_OF_OWNER = Query(
     select(_e.tenant_id, _e.sandbox_id, _e.exec_id, _e.generation, _e.status, _e.cancel_us, _e.queued_us)
     .where(_e.open_worker_id == _WORKER, _e.worker_epoch == _EPOCH)
     .order_by(_e.queued_us)
@@ -68,7 +83,7 @@ def _admission() -> Select[Any]:
         .scalar_subquery()
     )
     in_scope = (_e.tenant_id == _TENANT, _e.sandbox_id == _SANDBOX, _e.active_scope == bindparam("of_scope"))
-    return sandbox_statements.ROUTE.add_columns(
+    return sandbox_statements.ROUTE_OF_KEY.add_columns(
         queued.label("queued"),
         exists().where(*in_scope).correlate(None).label("scope_taken"),
         exists().where(_IS_KEY).correlate(None).label("known"),
@@ -77,11 +92,11 @@ def _admission() -> Select[Any]:
 
 #: The sandbox, its owner, and what admission weighs: ``queued`` on that worker, ``scope_taken`` (never for a scope that
 #: is NULL), and whether the exec is ``known``. One statement, so that a command never looks like its own rival.
-ADMISSION = _admission()
+ADMISSION = Query(_admission())
 
 # --- admission ---
 
-TAKE_PLACE = Prepared(
+TAKE_PLACE = Write(
     update(sandboxes)
     .where(
         _IS_SANDBOX,
@@ -99,7 +114,7 @@ TAKE_PLACE = Prepared(
     )
 )
 
-INSERT_QUEUED = Prepared(
+INSERT_QUEUED = Write(
     insert(execs).values(status=ExecStatus.QUEUED, truncated=False, last_seq=1, rings=0),
     (
         "tenant_id", "sandbox_id", "exec_id", "generation", "worker_id", "worker_epoch", "exec_scope", "active_scope",
@@ -122,7 +137,7 @@ _IS_OWNED = (
     .correlate(execs)
 )
 
-CLAIM = Prepared(
+CLAIM = Write(
     update(execs)
     .where(
         _IS_KEY,
@@ -136,17 +151,15 @@ CLAIM = Prepared(
     .values(status=ExecStatus.RUNNING, started_us=now_us(), last_seq=_e.last_seq + 1)
 )
 
-ADVANCE = Prepared(
-    update(execs).where(_IS_RUNNING, _e.last_seq == _LAST_SEQ).values(last_seq=bindparam("new_last_seq"))
-)
+ADVANCE = Write(update(execs).where(_IS_RUNNING, _e.last_seq == _LAST_SEQ).values(last_seq=bindparam("new_last_seq")))
 
 # --- the end ---
 
 
-def _leave(counted: ColumnElement[bool]) -> Prepared:
+def _leave(counted: ColumnElement[bool]) -> Write:
     """One command less in the sandbox, if ``counted`` says that it was counted there."""
     one_left = and_(_s.status == SandboxStatus.RUNNING, _s.active_execs <= 1)
-    return Prepared(
+    return Write(
         update(sandboxes)
         .where(_IS_SANDBOX, _s.active_execs > 0, counted)
         .values(
@@ -158,9 +171,9 @@ def _leave(counted: ColumnElement[bool]) -> Prepared:
     )
 
 
-def _end(condition: ColumnElement[bool]) -> Prepared:
+def _end(condition: ColumnElement[bool]) -> Write:
     written = ("status", "reason", "exit_code", "signal", "detail", "error", "truncated", "usage", "duration_ms")
-    return Prepared(
+    return Write(
         update(execs)
         .where(condition, _e.last_seq == _LAST_SEQ, _e.open_worker_id.is_not(None))
         .values(
@@ -181,7 +194,7 @@ END_SEEN = _end(and_(_IS_KEY, _e.status == bindparam("of_status"), _e.generation
 LEAVE_OWN = _leave(_s.generation == select(_e.generation).where(_IS_KEY).correlate(sandboxes).scalar_subquery())
 END_OWN = _end(_IS_RUNNING)
 
-INSERT_USAGE = Prepared(
+INSERT_USAGE = Write(
     insert(usage_records).values(
         tenant_id=_TENANT,
         sandbox_id=_SANDBOX,
@@ -197,11 +210,11 @@ INSERT_USAGE = Prepared(
 
 
 @lru_cache(maxsize=64)
-def insert_events(rows: int, by_clock: bool) -> Prepared:
+def insert_events(rows: int, by_clock: bool) -> Write:
     """``rows`` events in one statement, with ``seq_0``, ``kind_0``, ``data_0`` and so on; ``by_clock``: stamped by the
     database, else all with ``at_us``."""
     at_us = now_us() if by_clock else bindparam("at_us")
-    return Prepared(
+    return Write(
         insert(exec_events).values(
             [
                 {

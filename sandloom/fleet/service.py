@@ -12,14 +12,14 @@ from sqlalchemy import bindparam, or_, select, update
 from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us
 from sandloom.db.engine import Database
-from sandloom.db.prepared import Prepared
+from sandloom.db.prepared import Write
 from sandloom.db.tables import workers
 from sandloom.fleet import repository
 from sandloom.fleet.records import Worker, WorkerStatus
 
 _w = workers.c
 
-_RENEW = Prepared(
+_RENEW = Write(
     update(workers)
     .where(
         _w.worker_id == bindparam("of_worker"),

@@ -66,12 +66,12 @@ def to_route(row: Row[Any], idle_ttl_seconds: int) -> Route:
 def fetch(connection: Connection, key: SandboxKey, *, lock: bool = False) -> Row[Any] | None:
     values = statements.of_key(key)
     if not lock:
-        return connection.execute(statements.ROUTE, values).one_or_none()
-    row = connection.execute(statements.ROUTE_LOCKED, values).one_or_none()
+        return statements.ROUTE.one_or_none(connection, values)
+    row = statements.ROUTE_LOCKED.one_or_none(connection, values)
     if row is None or row.owner_epoch < row.worker_epoch:
         # PostgreSQL: after waiting for the sandbox's row, its new version was joined with the worker that the statement
         # saw when it began. The lock is held now, so a second statement sees both as they are.
-        row = connection.execute(statements.ROUTE_LOCKED, values).one_or_none()
+        row = statements.ROUTE_LOCKED.one_or_none(connection, values)
     return row
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Select, and_, bindparam, insert, or_, select, update
 
 from sandloom.db.clock import now_us
-from sandloom.db.prepared import Prepared
+from sandloom.db.prepared import Query, Write
 from sandloom.db.tables import operations, sandboxes, workers
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes.records import Fence
@@ -53,15 +53,16 @@ def of_fence(fence: Fence) -> dict[str, Any]:
 ROUTES: Select[Any] = select(*ROUTE_COLUMNS, now_us().label("now")).join_from(
     sandboxes, workers, _s.worker_id == _w.worker_id
 )
-ROUTE = ROUTES.where(_IS_KEY)
-ROUTE_LOCKED = ROUTE.with_for_update(of=sandboxes)
+ROUTE_OF_KEY = ROUTES.where(_IS_KEY)
+ROUTE = Query(ROUTE_OF_KEY)
+ROUTE_LOCKED = Query(ROUTE_OF_KEY.with_for_update(of=sandboxes))
 
 #: With ``now``: a resolve that found the sandbox living.
-KEEP_ALIVE = Prepared(update(sandboxes).where(_IS_KEY).values(last_active_us=bindparam("now")))
+KEEP_ALIVE = Write(update(sandboxes).where(_IS_KEY).values(last_active_us=bindparam("now")))
 
 #: The compare-and-set before a file call.
-TOUCH = Prepared(
+TOUCH = Write(
     update(sandboxes).where(_IS_FENCE, IS_OPEN, _s.exclusive_exec_id.is_(None)).values(last_active_us=now_us())
 )
 
-CLAIM_OPERATION = Prepared(insert(operations), ("tenant_id", "op_id", "seen_us"))
+CLAIM_OPERATION = Write(insert(operations), ("tenant_id", "op_id", "seen_us"))
