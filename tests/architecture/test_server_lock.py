@@ -21,7 +21,15 @@ MODULES = (
 def test_every_server_module_imports_from_the_server_lock_alone(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     python = tmp_path / "venv" / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
+    install: list[str | Path] = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--require-hashes",
+    ]
     subprocess.run([*install, "-r", ROOT / "requirements" / "server.lock"], check=True)
     imports = "; ".join(f"import {module}" for module in MODULES)
     done = subprocess.run([python, "-c", imports], cwd=ROOT, capture_output=True, text=True, check=False)
