@@ -77,6 +77,9 @@ class WorkerFleet:
     def start_beat(self) -> Process:
         return self._start(["beat"], {})
 
+    def start_api(self, port: str) -> Process:
+        return self._start(["api"], {"SANDBOX_HOST": "127.0.0.1", "SANDBOX_PORT": port})
+
     def root(self, worker_id: str = "w1") -> Path:
         return self._directory / f"root-{worker_id}"
 
@@ -128,6 +131,15 @@ class WorkerFleet:
                 return False
 
         until(runs)
+
+    def until_admitted(self, key: ExecKey) -> None:
+        def is_there() -> bool:
+            try:
+                return bool(self.execs.get(key))
+            except ExecNotFound:
+                return False
+
+        until(is_there)
 
     def file(self, route: Route, name: str, data: bytes) -> None:
 
