@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from api.auth import Principal
 from api.bodies import has_body, read_json
 from api.services import Services
-from api.validation import check_name, validate, validate_query
+from api.validation import check_name, check_query_text, validate, validate_query
 from sandloom.ids import SandboxKey
 from sandloom.settings import Settings
 
@@ -83,6 +83,7 @@ class Operation:
             current = request._get_current_object()  # type: ignore[attr-defined]
             arguments: dict[str, Any] = {name: check_name(name, value) for name, value in path.items()}
             if self.query is not None:
+                check_query_text(current.query_string)
                 arguments["query"] = validate_query(self.query, current.args)
             if self.body is not None and not (self.body_optional and not has_body(current)):
                 arguments["body"] = validate(self.body, read_json(current, limit_bytes))

@@ -6,11 +6,12 @@ import difflib
 import re
 from collections.abc import Sequence
 from typing import Any, TypeVar
+from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel, ValidationError
 from werkzeug.datastructures import MultiDict
 
-from sandloom.errors import ValidationFailed
+from sandloom.errors import MalformedRequest, ValidationFailed
 from sandloom.ids import RESERVED_NAMES, is_name
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -24,6 +25,14 @@ def validate(model: type[Model], value: Any) -> Model:
         return model.model_validate(value)
     except ValidationError as error:
         raise failure(model, error) from None
+
+
+def check_query_text(query: bytes) -> None:
+    """Raises MalformedRequest unless the query is UTF-8: what is not would silently name something else."""
+    try:
+        unquote_to_bytes(query).decode()
+    except UnicodeDecodeError:
+        raise MalformedRequest("The query string is not UTF-8.") from None
 
 
 def validate_query(model: type[Model], query: MultiDict[str, str]) -> Model:

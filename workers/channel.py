@@ -37,6 +37,7 @@ from sandloom.files.channel import ENVELOPE_HEADER
 from sandloom.ids import SandboxKey
 from sandloom.telemetry import get_logger
 from workers.context import NodeContext
+from workers.peers import FleetConnection
 from workers.tasks.requests import arguments, verify
 from workers.translate import file_error
 
@@ -44,15 +45,25 @@ log = get_logger("sandloom.workers.channel")
 
 PATH = "/internal/v1/raw"
 PIECE_BYTES = 1 << 18
-#: Silence of a peer that ends a transfer.
+#: Silence of a peer that ends a transfer; and before it has shown that it belongs to the fleet.
 SOCKET_TIMEOUT_SECONDS = 30
+STRANGER_TIMEOUT_SECONDS = 3
 MIN_THREADS, MAX_THREADS = 8, 64
 MAX_HEADER_BYTES = 64 * 1024
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})\Z")
 _HEADER = "HTTP_" + ENVELOPE_HEADER.upper().replace("-", "_")
 
+_REQUEST, _TRUSTED = "sandloom.request", "sandloom.trusted"
+
 Environ = dict[str, Any]
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
+
+
+class _Gateway(wsgi.Gateway_10):
+    """Hands the request itself to the application, which decides how long to listen to its peer."""
+
+    def get_environ(self) -> Environ:  # type: ignore[override]
+        return {**super().get_environ(), _REQUEST: self.req}  # type: ignore[no-untyped-call]
 
 
 class RawArgs(Body):
@@ -71,12 +82,14 @@ class RawWriteArgs(RawArgs):
 class Channel:
     """The HTTP server and its WSGI application."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, sandbox_uids: range = range(0)) -> None:
         self._node: NodeContext | None = None
         self._server = wsgi.Server(
-            (host, port), self._application, numthreads=MIN_THREADS, max=MAX_THREADS, timeout=SOCKET_TIMEOUT_SECONDS,
+            (host, port), self._application, numthreads=MIN_THREADS, max=MAX_THREADS, timeout=STRANGER_TIMEOUT_SECONDS,
             request_queue_size=64, shutdown_timeout=2, server_name="sandloom",
         )  # fmt: skip
+        self._server.gateway = _Gateway
+        self._server.ConnectionClass = type("Connection", (FleetConnection,), {"sandbox_uids": sandbox_uids})
         self._server.max_request_header_size = MAX_HEADER_BYTES
         self._server.error_log = _log_error  # type: ignore[method-assign]
         self._thread: threading.Thread | None = None
@@ -108,7 +121,11 @@ class Channel:
         except Exception:
             log.exception("transfer failed")
             refusal = SandloomError()
-        _drain(environ)
+        if environ.get(_TRUSTED):
+            _drain(environ)
+        else:
+            # Nothing that a stranger sends is read, and its connection ends with the answer.
+            environ[_REQUEST].close_connection = True
         return _problem(refusal, start)
 
     def _answer(self, environ: Environ, start: StartResponse) -> Iterable[bytes]:
@@ -133,11 +150,13 @@ def open_envelope(node: NodeContext, environ: Environ, task: str) -> Envelope:
     """The verified request of the fleet itself; nobody else uses this channel."""
     try:
         document = json.loads(base64.b64decode(environ.get(_HEADER, ""), validate=True))
-    except (binascii.Error, ValueError):
+    except (binascii.Error, ValueError, RecursionError):
         raise EnvelopeRefused from None
     envelope = verify(node.keys, task, {"envelope": document})
     if envelope.key_id != FLEET_KEY_ID:
         raise EnvelopeRefused
+    environ[_TRUSTED] = True
+    environ[_REQUEST].conn.socket.settimeout(SOCKET_TIMEOUT_SECONDS)
     if (envelope.args.get("worker_id"), envelope.args.get("worker_epoch")) != (
         node.identity.worker_id,
         node.identity.epoch,

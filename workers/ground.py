@@ -45,6 +45,12 @@ class Ground:
     groups: Groups | None
     _held: ExitStack = field(repr=False)
 
+    @property
+    def sandbox_uids(self) -> range:
+        """The uids that are sandboxes' alone; none where sandboxes share the worker's."""
+        first, last = self.uid_range
+        return range(first, last + 1) if self.plan.uid_separation else range(0)
+
     def close(self) -> None:
         self.spawner.close()
         self._held.close()

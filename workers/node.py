@@ -86,7 +86,7 @@ class Node:
     def start(self) -> None:
         """In this order: ground, byte channel bound, registration, lease, then everything that takes work."""
         self._ground = prepare(self._settings)
-        self._channel = Channel(self._settings.data_host, self._settings.data_port)
+        self._channel = Channel(self._settings.data_host, self._settings.data_port, self._ground.sandbox_uids)
         try:
             endpoint = self._channel.bind()
             self._birth = _register(self._settings, self._services, self._ground, endpoint)

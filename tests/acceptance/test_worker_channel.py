@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import socket
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from sandloom.errors import (
     StaleRoute,
     Unavailable,
 )  # fmt: skip
-from sandloom.files.channel import ByteChannel
+from sandloom.files.channel import ENVELOPE_HEADER, ByteChannel
 from sandloom.sandboxes.records import Route
 from tests.acceptance.worker_fleet import WorkerFleet
 
@@ -139,3 +140,35 @@ def test_garbage_on_the_channel_does_not_stop_it(fleet: WorkerFleet, channel: By
         with socket.create_connection((address.hostname, address.port or 0), timeout=10) as client:
             client.sendall(garbage)
     assert get(channel, route, "/workspace/a") == b"fine"
+
+
+def test_a_stranger_is_not_listened_to(fleet: WorkerFleet, channel: ByteChannel) -> None:
+    """Neither the body of an unsigned request is read, nor does silence hold a thread that the fleet needs."""
+    route = fleet.ready()
+    address = urlsplit(route.data_endpoint)
+    assert address.hostname is not None
+    endless = b"PUT /internal/v1/raw HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n"
+    with socket.create_connection((address.hostname, address.port or 0), timeout=30) as client:
+        client.sendall(endless)
+        # An answer, and then the end, although the request goes on.
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 403")
+    assert b"SANDBOX_ENVELOPE_REFUSED" in answer
+    nested = base64.b64encode(b"[" * 20_000).decode()
+    refused = httpx.get(f"{route.data_endpoint}/internal/v1/raw", headers={ENVELOPE_HEADER: nested}, trust_env=False)
+    assert (refused.status_code, refused.json()["code"]) == (403, "SANDBOX_ENVELOPE_REFUSED")
+
+
+def test_a_sandbox_cannot_hold_the_channel(fleet: WorkerFleet, channel: ByteChannel) -> None:
+    """On the host's network a command reaches the port; its connections are closed before they take a thread."""
+    route = fleet.ready()
+    port = urlsplit(route.data_endpoint).port
+    script = (
+        "import socket\n"
+        f"held = [socket.create_connection(('127.0.0.1', {port}), 20) for _ in range(150)]\n"
+        "print(all(s.recv(1) == b'' for s in held), flush=True)\n"
+    )
+    key = fleet.start(route, ["/usr/bin/python3", "-c", script])
+    put(channel, route, "/workspace/b", b"meanwhile")
+    assert get(channel, route, "/workspace/b") == b"meanwhile"
+    assert fleet.ended(key).stdout == b"True\n"
