@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from sandloom.errors import SettingsInvalid, WorkerIdInUse
+from sandloom.execution.locks import LockHeld, LockUnusable, RootLock
 from sandloom.settings import Settings
 from sandloom.streams import open_bus
 from sandloom.telemetry import get_logger
@@ -26,6 +29,7 @@ EXIT_SUPERSEDED = 1
 def run(settings: Settings, ready: Callable[[], None] | None = None) -> int:
     """Serve until TERM. ``ready`` is called once requests are answered. Raises what stops a start."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_only_service_of(settings.data_dir))
         db = open_checked_database(settings)
         stack.callback(db.dispose)
         bus = open_bus(settings.bus_url, settings.broker_namespace)
@@ -48,6 +52,16 @@ def run(settings: Settings, ready: Callable[[], None] | None = None) -> int:
             ready()
         wait(node.ended)
     return EXIT_SUPERSEDED if node.superseded.is_set() else 0
+
+
+def _only_service_of(data_dir: Path) -> RootLock:
+    """Before anything is read or migrated: a second service must not touch the first one's database."""
+    try:
+        return RootLock.acquire(data_dir / "service.lock")
+    except LockHeld as error:
+        raise WorkerIdInUse(f"Another service runs over {data_dir}; stop it, or give this one its own.") from error
+    except LockUnusable as error:
+        raise SettingsInvalid(f"SANDBOX_DATA_DIR: {error}") from error
 
 
 def _api(settings: Settings, db: Any, bus: Any, publisher: Any) -> Any:

@@ -90,3 +90,15 @@ def test_a_killed_service_loses_no_accepted_command(start: Start) -> None:
     _, client = start()
     record = client.get("/sandboxes/box/exec/exec-1", params={"wait": 30}).json()
     assert (record["status"], record["error"]) == ("WORKER_LOST", "SANDBOX_WORKER_LOST")
+
+
+def test_a_second_service_over_the_same_directory_is_refused_before_it_touches_anything(
+    start: Start, data_dir: Path
+) -> None:
+    process, _ = start()
+    environ = {"SANDBOX_DATA_DIR": str(data_dir), "SANDBOX_PORT": str(free_port()), "SANDBOX_INTERNAL_TOKEN": "other"}
+    second = Process([*CLI, "up"], log_path=data_dir / "second.log", env=base_environment(**environ))
+    assert second.wait(60) == 2
+    assert "SANDBOX_WORKER_ID_IN_USE" in second.output()
+    assert "alembic" not in second.output()
+    assert process.running
