@@ -59,6 +59,7 @@ def get(channel: ByteChannel, route: Route, path: str, span: str | None = None) 
         file.close()
 
 
+@pytest.mark.root
 def test_bytes_come_back_as_they_went(fleet: WorkerFleet, channel: ByteChannel) -> None:
     route = fleet.ready()
     data = bytes(range(256)) * (20 * MIB // 256)
@@ -159,6 +160,7 @@ def test_a_stranger_is_not_listened_to(fleet: WorkerFleet, channel: ByteChannel)
     assert (refused.status_code, refused.json()["code"]) == (403, "SANDBOX_ENVELOPE_REFUSED")
 
 
+@pytest.mark.root
 def test_a_sandbox_cannot_hold_the_channel(fleet: WorkerFleet, channel: ByteChannel) -> None:
     """On the host's network a command reaches the port; its connections are closed before they take a thread."""
     route = fleet.ready()

@@ -167,3 +167,12 @@ def test_files_are_opened_as_their_numbers_and_signals_reach_the_caller_again(bu
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == mask
         assert os.waitpid(pid, 0)[1] == 0
     assert (tmp_path / "out").read_text().split() == ["from", "a", "filefrom", "a", "file77", "6"]
+
+
+@NATIVE_AND_TWIN
+def test_a_spawner_with_many_descriptors_starts_commands_that_may_have_few(sandbox):
+    held = [sandbox.begin_shell("sleep 300") for _ in range(30)]
+    assert sandbox.run("true", limits=Limits(max_open_files=40)).verdict.exit_code == 0
+    for command in held:
+        command.handle.cancel()
+    assert {command.end().reason for command in held} == {Reason.CANCELLED}

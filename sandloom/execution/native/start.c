@@ -166,10 +166,11 @@ static int child(void *argument)
         fail(c, KEYRING);
     if (write_once("/proc/self/oom_score_adj", "500", 3) != 0)
         fail(c, OOM_SCORE);
-    if (set_limits(c) != 0)
-        fail(c, LIMIT);
+    /* Before the limits: the spawner's descriptors, closed by the exec only, may be more than a command may have. */
     if (open_files(c) != 0)
         fail(c, OPEN);
+    if (set_limits(c) != 0)
+        fail(c, LIMIT);
     if (c->uid >= 0) {
         /* The system calls themselves: libc's functions would change every thread it knows of, the caller's too. */
         if (syscall(SYS_setgroups, 0, NULL) != 0)

@@ -31,8 +31,9 @@ def start(request: dict[str, Any], fds: Sequence[int], parent: int) -> NoReturn:
         status = 3
         # The spawner ignores no signal, it handles them; so exec alone restores every default.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        _own_nothing_of_the_worker(request)
+        # Before the limits: the spawner's descriptors, closed by the exec only, may be more than a command may have.
         _open_files(request["open"])
+        _own_nothing_of_the_worker(request)
         _drop_privileges(request)
         # After the change of credentials, which would clear it. It covers the time until bwrap asks for the same.
         linux.die_with_parent(signal.SIGKILL)
