@@ -17,6 +17,7 @@ from sandloom.broker.envelope import SigningKey
 from sandloom.errors import (
     EnvelopeRefused,
     FileMissing,
+    FilePathLocked,
     FileTooLarge,
     NotFound,
     PathInvalid,
@@ -26,7 +27,7 @@ from sandloom.errors import (
 )  # fmt: skip
 from sandloom.files.channel import ENVELOPE_HEADER, ByteChannel
 from sandloom.sandboxes.records import Route
-from tests.acceptance.worker_fleet import WorkerFleet
+from tests.acceptance.worker_fleet import WorkerFleet, until
 
 pytestmark = [pytest.mark.bwrap, pytest.mark.slow]
 MIB = 1 << 20
@@ -120,11 +121,18 @@ def test_an_upload_that_breaks_off_leaves_the_old_file(fleet: WorkerFleet, chann
         yield b"n" * MIB
         raise ConnectionError("the client is gone")
 
-    with pytest.raises((ConnectionError, Unavailable)):
-        channel.write(route, "/workspace/a", breaking(), 10 * MIB, None, 100 * MIB)
-    with pytest.raises((ConnectionError, Unavailable)):
-        channel.write(route, "/workspace/a", breaking(), None, None, 100 * MIB)
-    assert get(channel, route, "/workspace/a") == b"old"
+    def content() -> bytes | None:
+        """None while the worker has not yet seen that the upload ended, and keeps the path."""
+        try:
+            return get(channel, route, "/workspace/a")
+        except FilePathLocked:
+            return None
+
+    for announced in (10 * MIB, None):
+        with pytest.raises((ConnectionError, Unavailable)):
+            channel.write(route, "/workspace/a", breaking(), announced, None, 100 * MIB)
+        until(lambda: content() is not None)
+        assert content() == b"old"
     assert fleet.run(route, "ls -A /workspace").stdout == b"a\n"
 
 
