@@ -23,7 +23,7 @@ demo:
 test:
 	@scripts/bootstrap dev
 ifeq ($(FAST),)
-	@scripts/install-test-servers
+	@scripts/install-test-programs
 	@$(BIN)/pytest $(ARGS)
 else
 	@$(BIN)/pytest -m 'not server' $(ARGS)
@@ -49,7 +49,7 @@ bench:
 
 fleet:
 	@scripts/bootstrap dev
-	@scripts/install-test-servers
+	@scripts/install-test-programs
 	@$(BIN)/python -m scripts.fleet $(ARGS)
 
 lock:

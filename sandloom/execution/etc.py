@@ -19,10 +19,11 @@ from sandloom.execution.spec import Network
 IDENTITY_FILES = ("passwd", "group", "hosts", "hostname")
 
 _ALLOWED = (
-    "alternatives", "bash.bashrc", "ca-certificates", "crypto-policies", "debian_version", "fonts", "gai.conf", "groff",
-    "host.conf", "inputrc", "java-*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "lsb-release", "magic",
-    "magic.mime", "manpath.config", "maven", "mime.types", "networks", "os-release", "perl", "pki", "protocols",
-    "python3", "python3.*", "rpc", "services", "shells", "ssl", "terminfo", "timezone", "vim",
+    "alternatives", "bash.bashrc", "ca-certificates", "chromium", "chromium.d", "crypto-policies", "debian_version",
+    "fonts", "gai.conf", "groff", "host.conf", "inputrc", "java-*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
+    "localtime", "lsb-release", "magic", "magic.mime", "manpath.config", "maven", "mime.types", "networks",
+    "os-release", "perl", "pki", "protocols", "python3", "python3.*", "rpc", "services", "shells", "ssl", "terminfo",
+    "timezone", "vim",
 )  # fmt: skip
 
 _NSSWITCH = """\
