@@ -12,20 +12,36 @@ from dataclasses import dataclass
 from sandloom.execution import environment
 from sandloom.execution.spec import Network, Plan, Spec, SpecInvalid
 
-# Numbers that the spawner gives these descriptors; bwrap closes them before the command starts.
+# Numbers that the spawner gives these descriptors; none of them reaches the command.
 STATUS_FD = 3
 SETUP_FD = 4
-SECCOMP_FD = 5
+ENTER_FD = 5
+SECCOMP_FD = 6
 
 IDENTITY_TARGET = "/run/identity"
+
+# Directories that no command can replace by a link.
+_FIXED_PLACES = frozenset({"/", "/tmp", "/workspace", "/home", "/envs", "/cache"})
+# bwrap enters a directory while it still holds one of the host open, and a link to /proc/self/fd/N would lead there
+# and out of the sandbox. So wherever a command could have put a link, a shell goes that holds nothing. What it cannot
+# do it says on a descriptor that the command does not get.
+_ENTER = (
+    'cd -- "$1" 2>/dev/null || { echo cwd >&5; exit 1; }; shift; '
+    'command -v "$1" >/dev/null || { echo program >&5; exit 127; }; '
+    'unset OLDPWD; exec "$@" 5>&-'
+)
 
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What the spawner executes: ``argv[0]`` is the bwrap binary, ``env`` its whole environment."""
+    """What the spawner executes: ``argv[0]`` is the bwrap binary, ``env`` its whole environment.
+
+    ``enters``: a shell inside goes to the working directory, and needs ``ENTER_FD``.
+    """
 
     argv: tuple[str, ...]
     env: dict[str, str]
+    enters: bool = False
 
 
 def build(spec: Spec, identity: str) -> CommandLine:
@@ -40,10 +56,11 @@ def build(spec: Spec, identity: str) -> CommandLine:
     args += _system(plan, identity)
     args += _synthetic(plan, spec)
     args += _owned(spec)
-    args += ["--remount-ro", "/", "--chdir", spec.cwd]
+    enters = spec.cwd not in _FIXED_PLACES
+    args += ["--remount-ro", "/", "--chdir", "/" if enters else spec.cwd]
     args += _channels(plan)
-    args += ["--", *spec.argv]
-    return CommandLine(tuple(args), environment.build(spec.env, spec.runtime_env))
+    args += ["--", *(("/bin/sh", "-c", _ENTER, "sh", spec.cwd) if enters else ()), *spec.argv]
+    return CommandLine(tuple(args), environment.build(spec.env, spec.runtime_env), enters)
 
 
 def _check(spec: Spec) -> None:

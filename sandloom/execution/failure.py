@@ -119,6 +119,8 @@ def _outcome(
         return _ended(facts)
     if facts.get("launch_error"):
         return _never_launched(facts)
+    if facts.get("not_entered"):
+        return _not_entered(facts["not_entered"], cwd)
     exit_code = facts.get("exit_code")
     if exit_code is not None:
         return _ran(exit_code, cpu_seconds, usage)
@@ -142,6 +144,14 @@ def _ended(facts: Mapping[str, Any]) -> _Partial:
     if status is not None and os.WIFSIGNALED(status):
         return _Partial(reason, 128 + os.WTERMSIG(status), os.WTERMSIG(status), detail=detail)
     return _Partial(reason, detail=detail)
+
+
+def _not_entered(said: str, cwd: str) -> _Partial:
+    """What the shell that enters the working directory said, on a descriptor of its own (see ``argv``)."""
+    if said == "program":
+        fault = LaunchFault.PROGRAM_NOT_FOUND
+        return _Partial(Reason.NOT_STARTED, 127, error=fault, detail=os.strerror(errno.ENOENT))
+    return _Partial(Reason.NOT_STARTED, error=LaunchFault.CWD_UNAVAILABLE, detail=f"{cwd}: it cannot be entered")
 
 
 def _never_launched(facts: Mapping[str, Any]) -> _Partial:

@@ -136,6 +136,7 @@ def _request(
             "own_sources": _sources((owned.workspace, owned.home, owned.envs, owned.cache)),
             "attach": [] if group is None else group.attach,
             "open": _files_to_open(spec),
+            "enters": line.enters,
             "kill_group": "" if group is None else group.kill,
         }
     )

@@ -10,16 +10,17 @@ from typing import Any, NoReturn
 
 from . import linux, wire
 
-HIGHEST_FD = 4
+HIGHEST_FD = 5
 _OOM_SCORE_ADJ = b"500"
 _UMASK = 0o022
 
 
 def start(request: dict[str, Any], fds: Sequence[int], parent: int) -> NoReturn:
-    """Become the command: ``fds`` are stdin, stdout, stderr, status pipe and set-up pipe (or -1), all above 4.
+    """Become the command: ``fds`` are stdin, stdout, stderr and three pipes: status, set-up, entering (-1: none),
+    all above 5.
 
     Of the request it uses ``attach`` (cgroup files to write ``0`` into), ``open`` (pairs of a path and the number its
-    descriptor gets, above 4, for reading), ``rlimits``, ``switch_user``, ``uid``, ``gid``, ``argv`` and ``env``.
+    descriptor gets, above 5, for reading), ``rlimits``, ``switch_user``, ``uid``, ``gid``, ``argv`` and ``env``.
 
     Every failure is one JSON document on the status pipe and exit status 1; bwrap never ran then.
     """

@@ -35,6 +35,7 @@ class Job:
         self._status_fd = -1
         self._setup_fd = -1
         self._report_fd = -1
+        self._enter_fd = -1
         self._status_text = b""
         self._documents: dict[str, Any] = {}
         self._report: dict[str, Any] | None = None
@@ -51,7 +52,11 @@ class Job:
             self._setup_fd, setup_write = os.pipe2(os.O_CLOEXEC)
             os.write(setup_write, b"\0")
             ours_to_close += [report_write, setup_write]
-        fds = (stdin, stdout, stderr, status_write, self._setup_fd)
+        enter_write = -1
+        if self.request["enters"]:
+            self._enter_fd, enter_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            ours_to_close.append(enter_write)
+        fds = (stdin, stdout, stderr, status_write, self._setup_fd, enter_write)
         try:
             if self._kept:
                 self._main = self._fork_keeper((*fds, report_write))
@@ -220,6 +225,9 @@ class Job:
             "cause": self.cause,
             "exit_code": exit_code if isinstance(exit_code, int) and 0 <= exit_code <= 255 else None,
             "set_up": set_up,
+            "not_entered": ""
+            if self._enter_fd < 0
+            else _read_available(self._enter_fd).decode("ascii", "replace").strip(),
             "duration_ms": round(1000 * (time.monotonic() - self._started)),
             **(report or {"status": self._main_status}),
         }
@@ -246,7 +254,7 @@ class Job:
             return True
 
     def close(self) -> None:
-        for fd in (self._status_fd, self._setup_fd, self._report_fd):
+        for fd in (self._status_fd, self._setup_fd, self._report_fd, self._enter_fd):
             if fd >= 0:
                 os.close(fd)
         self.control.close()

@@ -23,7 +23,7 @@ _KILL_PASS_SECONDS = 0.01
 def run(request: dict[str, Any], fds: Sequence[int], parent: int) -> NoReturn:
     """Start the command and keep it until nothing of it is left.
 
-    ``fds``: the five of ``child.start``, then the pipe for the report, which bwrap and the command never have.
+    ``fds``: the six of ``child.start``, then the pipe for the report, which bwrap and the command never have.
     """
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -34,8 +34,8 @@ def run(request: dict[str, Any], fds: Sequence[int], parent: int) -> NoReturn:
         own_pid = os.getpid()
         bwrap = os.fork()
         if bwrap == 0:
-            child.start(request, fds[:5], own_pid)
-        report_fd = fds[5]
+            child.start(request, fds[:-1], own_pid)
+        report_fd = fds[-1]
         # The spawner's socket stays: the worker sees its end when this process, too, has done its work.
         linux.close_all_but({report_fd, request["main_fd"]})
         os.write(report_fd, wire.pack(_Keeper(bwrap).serve()))

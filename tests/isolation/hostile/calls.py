@@ -205,7 +205,7 @@ def changes_quotas(facts: Facts) -> str | None:
     return looked_at(lambda: syscall("quotactl", quota_off_of_users, b"/dev/hostile-none", 0, None))
 
 
-@program("user: as long as the kernel's log is open to all, else root")
+@program("root")
 def reads_the_kernels_log(facts: Facts) -> str | None:
     """Read the kernel's log, which names addresses, devices and processes of others."""
     buffer = ctypes.create_string_buffer(4096)

@@ -79,7 +79,7 @@ sys.exit(0 if struct.unpack("I", data.raw[:4])[0] else 1)
 """
 
 
-@program("user: every uid may, and gains nothing by it")
+@program("no control: nobody gains by it anywhere")
 def makes_its_own_shell_setuid(facts: Facts) -> str | None:
     """Make a setuid copy of a program and see whose rights it gets."""
     with open("/usr/bin/id", "rb") as source, open("own-id", "wb") as target:

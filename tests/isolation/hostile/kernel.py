@@ -28,6 +28,8 @@ def writes_kernel_settings(facts: Facts) -> str | None:
 @program("root")
 def presses_sysrq(facts: Facts) -> str | None:
     """Have the kernel act on a magic key (the one for help)."""
+    if not os.path.exists("/proc/sysrq-trigger"):
+        raise OSError(errno.ENOSYS, "no such switch")
     with open("/proc/sysrq-trigger", "w") as stream:
         stream.write("h")
     return "pressed"
@@ -163,7 +165,10 @@ def lists_processes_of_the_host(facts: Facts) -> str | None:
     return None
 
 
-@program("user", reaches="paths of the host: its own mounts name the directories that they come from")
+@program(
+    "no control: outside, every path is the host's",
+    reaches="paths of the host: its own mounts name the directories that they come from",
+)
 def reads_where_its_files_are_on_the_host(facts: Facts) -> str | None:
     """Read the host's path of its workspace from its mount table."""
     if os.path.exists("/proc/self/mountinfo"):

