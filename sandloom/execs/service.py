@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us
 from sandloom.db.engine import CommitUnknown, Database
-from sandloom.db.tables import execs, sandboxes
+from sandloom.db.tables import RECENT, execs, sandboxes
 from sandloom.errors import ExecNotFound, SandboxNotFound, StaleRoute, Unavailable
 from sandloom.execs import repository, statements
 from sandloom.execs.admission import Admission, ExecPolicy, check_same_request, limits_exceeded, refusal_to_admit
@@ -105,7 +105,7 @@ class Execs:
 
     def list(self, key: SandboxKey, limit: int, offset: int) -> tuple[list[Exec], int]:
         """A page of the sandbox's execs, newest first and without their input, and how many there are in all."""
-        mine = and_(_e.tenant_id == key.tenant_id, _e.sandbox_id == key.sandbox_id)
+        mine = and_(_e.tenant_id == key.tenant_id, _e.sandbox_id == key.sandbox_id, RECENT)
 
         def page(connection: Connection) -> tuple[list[Exec], int]:
             total = connection.execute(select(func.count()).select_from(execs).where(mine)).scalar_one()

@@ -189,7 +189,7 @@ def _ended(condition: ColumnElement[bool]) -> Update:
     written = ("status", "reason", "exit_code", "signal", "detail", "error", "truncated", "usage", "duration_ms")
     return (
         update(execs)
-        .where(condition, _e.last_seq == _LAST_SEQ, _e.open_worker_id.is_not(None))
+        .where(condition, _e.last_seq == _LAST_SEQ)
         .values(
             **{name: bindparam(f"new_{name}", type_=_e[name].type) for name in (*written, "last_seq")},
             active_scope=None,
