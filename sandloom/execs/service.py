@@ -25,6 +25,8 @@ from sandloom.sandboxes.records import Route
 
 _e, _s = execs.c, sandboxes.c
 _ATTEMPTS = 8
+#: How often an admission whose commit is unknown is sent again: it finds its own row, if there is one.
+_DOUBTS = 2
 #: A doorbell that was lost is sent again after this long; then twice as long each time.
 FIRST_RING_AGAIN_SECONDS = 5
 
@@ -47,7 +49,7 @@ class Execs:
 
         The same ``exec_id`` again gives the row that is there, whatever its generation, and False. Raises
         SandboxNotFound, StaleRoute, WorkerLost, SandboxSuspended, SandboxNotReady (connect first), ScopeBusy,
-        ParallelLimit, QueueFull, ExecIdConflict, LimitsExceeded.
+        ParallelLimit, QueueFull, ExecIdConflict, LimitsExceeded, CommitUnknown (it may have been accepted).
         """
         admission = Admission(
             ExecKey(*key, request.exec_id), generation, request,
@@ -73,19 +75,21 @@ class Execs:
             error = excess or refusal_to_admit(row, generation, request.exec_scope, self._policy)
             raise error or LostRace
 
-        in_doubt = False
+        doubts = 0
         for _ in range(_ATTEMPTS):
             try:
                 admitted, route, created = self._db.write_one(attempt)
-            except CommitUnknown:
-                in_doubt = True
             except (IntegrityError, LostRace):
                 continue  # the same exec or scope, or another command, was admitted between the look and the write
+            except CommitUnknown:
+                doubts += 1
+                if doubts > _DOUBTS:
+                    raise
+            except Unavailable as error:
+                raise (CommitUnknown() if doubts else error) from error
             else:
-                # What was found after a doubt may be our own, of which nobody was told: that is for the caller to do.
-                return admitted, route, created or in_doubt
-        if in_doubt:
-            raise CommitUnknown
+                # What is found after a doubt may be our own, of which nobody was told: that is for the caller to do.
+                return admitted, route, created or doubts > 0
         raise Unavailable("Many commands are being admitted to this sandbox at once; repeat the call.")
 
     def get(self, key: ExecKey, output: bool = False) -> Exec:
