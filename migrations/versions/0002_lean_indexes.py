@@ -31,7 +31,7 @@ def upgrade() -> None:
     scope = ["tenant_id", "sandbox_id", "active_scope"]
     _create("uq_execs_active_scope", "execs", scope, "active_scope IS NOT NULL", unique=True)
     _create("ix_execs_open", "execs", ["open_worker_id", "queued_us"], "open_worker_id IS NOT NULL")
-    _create("ix_execs_recent", "execs", ["tenant_id", "sandbox_id", "queued_us"], "queued_us > 0")
+    _create("ix_execs_recent", "execs", ["tenant_id", "sandbox_id", "queued_us"], "queued_us >= 0")
     _create("ix_execs_finished", "execs", ["finished_us"], "finished_us IS NOT NULL")
     if op.get_context().dialect.name == "postgresql":
         for table, percent in _FILL.items():

@@ -56,7 +56,7 @@ def _partial_index(name: str, *columns: str, where: str, unique: bool = False) -
 
 
 #: Every exec, in the words of ``ix_execs_recent``, which serves only those who say so.
-RECENT = text("queued_us > 0")
+RECENT = text("queued_us >= 0")
 
 #: One row per worker id, for ever: ``epoch`` only grows. ``reserved`` is the number of sandboxes that hold a slot and
 #: changes in the transaction that changes their status. ``renewals`` is what lease watchers observe.
