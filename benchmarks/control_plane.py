@@ -3,7 +3,8 @@
 A command goes through admit, claim, finish and get, with no worker and no message; beside them stand the calls of a
 file operation and of a heartbeat. The floor is the driver alone: the statements of the same calls as they were sent
 once, executed again in the same order with the same round trips. Both take turns. Process CPU time is counted, of all
-threads, so what a PostgreSQL server does is not in it and what SQLite does is.
+threads, so what a PostgreSQL server does is not in it and what SQLite does is; the server's, of all its processes, is
+shown for a whole command.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import event
 
+from benchmarks.cpu import cpu_seconds
 from sandloom.db import Database, open_database
 from sandloom.ids import ExecKey
 from tests.integration.domain.world import DONE, TENANT, World
@@ -48,13 +50,15 @@ def main() -> None:
     options = parser.parse_args()
     for name in options.database:
         with contextlib.ExitStack() as stack:
-            ours, floor = stack.enter_context(sqlite() if name == "sqlite" else postgresql())
+            ours, floor, server = stack.enter_context(sqlite() if name == "sqlite" else postgresql())
             world = stack.enter_context(ready_world(ours))
             if options.profile:
                 profile(calls(world), options.count)
                 continue
             replayed = stack.enter_context(replay(floor, calls(world)))
             show(name, *take_turns(calls(world), replayed, options.count))
+            if server is not None:
+                show_server(server, calls(world), options.count)
     stop_everything()
 
 
@@ -87,21 +91,22 @@ def calls(world: World) -> dict[str, Call]:
 
 
 @contextlib.contextmanager
-def sqlite() -> Iterator[tuple[str, str]]:
+def sqlite() -> Iterator[tuple[str, str, None]]:
     with tempfile.TemporaryDirectory(prefix="sandloom-bench-") as directory:
         path = Path(directory, "ours.db")
         migrate(f"sqlite:///{path}")
         other = shutil.copyfile(path, Path(directory, "floor.db"))
-        yield f"sqlite:///{path}", f"sqlite:///{other}"
+        yield f"sqlite:///{path}", f"sqlite:///{other}", None
 
 
 @contextlib.contextmanager
-def postgresql() -> Iterator[tuple[str, str]]:
+def postgresql() -> Iterator[tuple[str, str, int]]:
+    """The third is the server's process."""
     directory = passable_directory("sandloom-bench")
     server = PostgresServer(directory / "postgres")
     server.start()
     try:
-        yield server.new_database(), server.new_database()
+        yield server.new_database(), server.new_database(), server.pid
     finally:
         server.stop()
         remove_tree(directory)
@@ -198,6 +203,15 @@ def show(name: str, ours: list[Seconds], floor: list[Seconds]) -> None:
         mine, least = (statistics.median(sum(r[m] for m in members) * 1e3 for r in side) for side in (ours, floor))
         table.add_row(what, f"{mine:.3f}", f"{least:.3f}", f"{mine / least:.2f}")
     Console(width=110).print(table)
+
+
+def show_server(pid: int, side: dict[str, Call], count: int) -> None:
+    own = {what: side[what] for what in OF_A_COMMAND}
+    before = cpu_seconds([pid])
+    for number in range(max(count // ROUND, 1)):
+        one_round(own, f"server{number}")
+    each_ms = 1e3 * (cpu_seconds([pid]) - before) / (max(count // ROUND, 1) * ROUND)
+    Console(width=110).print(f"server: {each_ms:.2f} ms CPU a command")
 
 
 def profile(side: dict[str, Call], count: int) -> None:

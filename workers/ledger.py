@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 2.0
+#: How often a write whose commit is unknown is sent again at once, after the rows have said that it did not happen.
+ATTEMPTS = 3
 
 
 class Ledger:
@@ -39,47 +41,67 @@ class Ledger:
 
     def claim(self) -> Exec | None:
         """The exec, if this call made it RUNNING here. None: nothing to do."""
-        try:
-            record = self._execs.claim(self._key, self._generation, self._identity.worker_id, self._identity.epoch)
-        except CommitUnknown:
-            # Only this thread of this epoch claims this exec, so RUNNING here means that the commit happened.
-            found = self._read()
-            record = found if found is not None and self._is_running_here(found) else None
+        record, in_doubt = None, False
+        for _ in range(ATTEMPTS):
+            try:
+                record = self._execs.claim(self._key, self._generation, self._identity.worker_id, self._identity.epoch)
+            except CommitUnknown:
+                in_doubt = True
+            if record is None and in_doubt:
+                # Only this thread of this epoch claims this exec, so RUNNING here means that a claim happened.
+                found = self._read()
+                if found is not None and found.status is ExecStatus.QUEUED:
+                    continue
+                record = found if found is not None and self._is_running_here(found) else None
+            break
         if record is not None:
             self.seq = record.last_seq
         return record
 
     def append(self, events: Events) -> bool:
         """Write a batch; False means fenced. Raises Unavailable when it was not written."""
+        worker_id, epoch = self._identity.worker_id, self._identity.epoch
         target = self.seq + len(events)
-        try:
-            written = self._execs.append(self._key, self._identity.worker_id, self._identity.epoch, self.seq, events)
-        except CommitUnknown:
-            found = self._read()
-            if found is None or (found.last_seq == self.seq and self._is_running_here(found)):
-                raise Unavailable from None
-            written = found.last_seq == target
-        if written:
-            self.seq = target
-        return written
+        in_doubt = False
+        for _ in range(ATTEMPTS):
+            try:
+                written = self._execs.append(self._key, worker_id, epoch, self.seq, events)
+            except CommitUnknown:
+                in_doubt = True
+                written = False
+            if not written and in_doubt:
+                found = self._read()
+                if found is None or (found.last_seq == self.seq and self._is_running_here(found)):
+                    continue
+                written = found.last_seq == target
+            if written:
+                self.seq = target
+            return written
+        raise Unavailable
 
     def finish(self, events: Events, outcome: Outcome) -> bool:
         """Write the end, however long the database is away; False when the exec was ended by somebody else."""
         target = self.seq + len(events) + 1
-        done = self.persist(lambda: self._try_finish(events, outcome, target))
+        doubts: list[CommitUnknown] = []
+
+        def attempt() -> bool:
+            worker_id, epoch = self._identity.worker_id, self._identity.epoch
+            try:
+                if self._execs.finish(self._key, worker_id, epoch, self.seq, events, outcome):
+                    return True
+            except CommitUnknown as doubt:
+                doubts.append(doubt)
+            if not doubts:
+                return False
+            found = self._execs.get(self._key)
+            if not found.terminal:
+                raise Unavailable
+            return found.last_seq == target and found.status is outcome.status
+
+        done = self.persist(attempt)
         if done:
             self.seq = target
         return bool(done)
-
-    def _try_finish(self, events: Events, outcome: Outcome, target: int) -> bool:
-        worker_id, epoch = self._identity.worker_id, self._identity.epoch
-        try:
-            return self._execs.finish(self._key, worker_id, epoch, self.seq, events, outcome)
-        except CommitUnknown:
-            found = self._execs.get(self._key)
-            if found.terminal:
-                return found.last_seq == target and found.status is outcome.status
-            raise Unavailable from None
 
     def _read(self) -> Exec | None:
         return self.persist(lambda: self._execs.get(self._key))

@@ -3,7 +3,7 @@
 ``read`` gives a consistent connection, ``write`` one transaction that either happens whole or not at all. A deadlock or
 lost serialisation repeats the whole function, so it must not keep state outside. SQLite takes its writes one after
 another on one thread, which is faster than contending for its lock. Sessions of servers are in autocommit, so that a
-read is one round trip; a write says BEGIN and COMMIT itself.
+read is one round trip; a write says BEGIN and COMMIT itself, unless it is one statement.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, create_engine, event, exc, make_url
 from sqlalchemy.pool import PoolProxiedConnection
 
+from sandloom.db import server_side
 from sandloom.db.prepared import command
 from sandloom.errors import Unavailable
 
@@ -41,7 +42,8 @@ class CommitUnknown(Unavailable):
 
 def _retryable(error: exc.DBAPIError) -> bool:
     original: Any = error.orig
-    if getattr(original, "pgcode", None) in _RETRY_SQLSTATES:
+    code = getattr(original, "pgcode", None)
+    if code in _RETRY_SQLSTATES or code in server_side.FORGOTTEN:
         return True
     args = getattr(original, "args", ())
     if args and args[0] in _RETRY_MYSQL:
@@ -109,6 +111,17 @@ class Database:
             return self._writer.run(function)
         return _transact(self.engine, function)
 
+    def write_one(self, function: Callable[[Connection], T]) -> T:
+        """Run ``function``, of which at most one statement changes rows, and which need not see one state of them.
+
+        On PostgreSQL that statement is a transaction of its own, sent in one round trip. Deadlocks repeat the whole.
+        ``CommitUnknown``: the connection broke, and nobody knows whether before or after. ``Unavailable``: nothing was
+        done.
+        """
+        if self.dialect != "postgresql":
+            return self.write(function)
+        return _run_one(self.engine, function)
+
     def dispose(self) -> None:
         """Close every connection; the object is not used afterwards."""
         if self._writer is not None:
@@ -150,6 +163,29 @@ def _transact(engine: Engine, function: Callable[[Connection], T]) -> T:
     raise AssertionError("unreachable")
 
 
+def _run_one(engine: Engine, function: Callable[[Connection], T]) -> T:
+    for attempt in range(1, _ATTEMPTS + 1):
+        connected = False
+        try:
+            with engine.connect() as connection:
+                connected = True
+                return function(connection)
+        except exc.DBAPIError as error:
+            if _retryable(error):
+                if attempt == _ATTEMPTS:
+                    raise Unavailable("The database is busy; repeat the call.") from error
+                time.sleep(random.uniform(0, 0.002 * 2**attempt))
+                continue
+            if not _outage(error):
+                raise
+            if connected:
+                raise CommitUnknown from error
+            raise Unavailable("The database does not answer; repeat the call.") from error
+        except exc.TimeoutError as error:
+            raise Unavailable("Every database connection is in use; repeat the call.") from error
+    raise AssertionError("unreachable")
+
+
 def _roll_back(connection: Connection) -> None:
     """A session that may still be in a transaction never goes back to the pool."""
     try:
@@ -170,7 +206,7 @@ def _postgresql_arguments(connect_timeout_seconds: int) -> Mapping[str, Any]:
         "keepalives_count": 3,
         "tcp_user_timeout": 15_000,
         "application_name": "sandloom",
-        "options": "-c lock_timeout=10000 -c idle_in_transaction_session_timeout=60000",
+        "options": f"-c lock_timeout=10000 -c idle_in_transaction_session_timeout=60000 {server_side.SESSION}",
     }
 
 

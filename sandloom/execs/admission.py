@@ -18,6 +18,7 @@ from sandloom.errors import (
     ScopeBusy,
 )  # fmt: skip
 from sandloom.execs.records import ExecRequest
+from sandloom.ids import ExecKey
 from sandloom.sandboxes.diagnose import OwnedRow, refusal
 from sandloom.sandboxes.states import SandboxStatus
 
@@ -48,14 +49,15 @@ def limits_allowed(
     return {"memory_bytes": memory_bytes, "cpu_percent": cpu_percent, "pids": pids} if enforced else {}
 
 
-def check_limits(requested: Mapping[str, int], policy: ExecPolicy) -> None:
-    """Raises LimitsExceeded unless each limit can be enforced and is at most the deployment's."""
+def limits_exceeded(requested: Mapping[str, int], policy: ExecPolicy) -> LimitsExceeded | None:
+    """The error unless each limit can be enforced and is at most the deployment's."""
     for name, value in requested.items():
         if name not in policy.limits:
-            raise LimitsExceeded(f"This deployment cannot enforce limits.{name}; leave it out.")
+            return LimitsExceeded(f"This deployment cannot enforce limits.{name}; leave it out.")
         highest = policy.limits[name]
         if highest is not None and value > highest:
-            raise LimitsExceeded(f"limits.{name} is above the {highest} that this deployment allows.")
+            return LimitsExceeded(f"limits.{name} is above the {highest} that this deployment allows.")
+    return None
 
 
 class AdmissionRow(OwnedRow, Protocol):
@@ -122,3 +124,40 @@ def check_same_request(stored_hash: str, request: ExecRequest) -> None:
     """Raises ExecIdConflict unless the stored exec was asked for by the same request."""
     if stored_hash != request_hash(request):
         raise ExecIdConflict
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A command that asks to be admitted, in the form of the statements that do it."""
+
+    key: ExecKey
+    generation: int
+    request: ExecRequest
+    timeout_seconds: int
+    task_id: str | None
+    ring_after_us: int
+    policy: ExecPolicy
+
+    def place_values(self) -> dict[str, Any]:
+        """``statements.PLACE``."""
+        alone = self.request.exec_scope is None
+        return {
+            "of_generation": self.generation,
+            "of_active_below": 1 if alone else self.policy.max_parallel_execs_per_sandbox,
+            "exclusive": self.request.exec_id if alone else None,
+        }
+
+    def request_values(self) -> dict[str, Any]:
+        """``statements.OF_REQUEST``."""
+        request = self.request
+        return {
+            "exec_id": request.exec_id,
+            "exec_scope": request.exec_scope,
+            "active_scope": request.exec_scope,
+            "request_hash": request_hash(request),
+            "request": json.dumps(request_document(request)),
+            "labels": json.dumps(dict(request.labels)),
+            "stdin": request.stdin,
+            "timeout_seconds": self.timeout_seconds,
+            "task_id": self.task_id,
+        }

@@ -13,7 +13,7 @@ from sandloom.db.clock import now_us
 from sandloom.db.prepared import Write
 from sandloom.db.tables import exec_events, execs
 from sandloom.execs import statements
-from sandloom.execs.admission import request_document, request_hash
+from sandloom.execs.admission import Admission
 from sandloom.execs.records import Event, Exec, ExecRequest, Outcome
 from sandloom.execs.states import TERMINAL, ExecStatus
 from sandloom.ids import ExecKey
@@ -87,53 +87,15 @@ def admission(connection: Connection, key: ExecKey, exec_scope: str | None) -> R
     return statements.ADMISSION.one_or_none(connection, {**statements.of_key(key), "of_scope": exec_scope})
 
 
-def take_place(connection: Connection, row: Any, request: ExecRequest, max_parallel: int) -> bool:
-    """Count one more command in the sandbox, under the very conditions that admission saw; False when one changed."""
-    alone = request.exec_scope is None
-    moved = statements.TAKE_PLACE.run(
-        connection,
-        {
-            "of_tenant": row.tenant_id,
-            "of_sandbox": row.sandbox_id,
-            "of_generation": row.generation,
-            "of_epoch": row.worker_epoch,
-            "of_active_below": 1 if alone else max_parallel,
-            "exclusive": request.exec_id if alone else None,
-            "now": row.now,
-        },
-    )
-    return moved == 1
-
-
-def insert_queued(
-    connection: Connection, row: Any, request: ExecRequest, timeout_seconds: int, task_id: str | None, ring_us: int
-) -> Exec:
-    """The exec row and its first event."""
-    key = ExecKey(row.tenant_id, row.sandbox_id, request.exec_id)
-    values = {
-        **key_values(key),
-        "generation": row.generation,
-        "worker_id": row.worker_id,
-        "worker_epoch": row.worker_epoch,
-        "exec_scope": request.exec_scope,
-        "active_scope": request.exec_scope,
-        "open_worker_id": row.worker_id,
-        "request_hash": request_hash(request),
-        "request": json.dumps(request_document(request)),
-        "labels": json.dumps(dict(request.labels)),
-        "stdin": request.stdin,
-        "timeout_seconds": timeout_seconds,
-        "task_id": task_id,
-        "ring_us": ring_us,
-        "queued_us": row.now,
-    }
-    statements.INSERT_QUEUED.run(connection, values)
-    insert_events(connection, key, 1, [("status", status_data(ExecStatus.QUEUED))], row.now)
+def queued_exec(row: Any, admission: Admission) -> Exec:
+    """The exec that was admitted to the sandbox ``row`` at ``row.now``."""
+    request = admission.request
     return Exec(
-        key=key, generation=row.generation, worker_id=row.worker_id, worker_epoch=row.worker_epoch,
-        status=ExecStatus.QUEUED, exec_scope=request.exec_scope, request=request, timeout_seconds=timeout_seconds,
-        exit_code=None, signal=None, reason=None, detail=None, error=None, truncated=False, usage={}, duration_ms=None,
-        last_seq=1, queued_us=row.now, started_us=None, finished_us=None, cancel_us=None, task_id=task_id,
+        key=admission.key, generation=row.generation, worker_id=row.worker_id, worker_epoch=row.worker_epoch,
+        status=ExecStatus.QUEUED, exec_scope=request.exec_scope, request=request,
+        timeout_seconds=admission.timeout_seconds, exit_code=None, signal=None, reason=None, detail=None, error=None,
+        truncated=False, usage={}, duration_ms=None, last_seq=1, queued_us=row.now, started_us=None, finished_us=None,
+        cancel_us=None, task_id=admission.task_id,
     )  # fmt: skip
 
 
@@ -220,14 +182,12 @@ def end(
 def end_own(
     connection: Connection,
     key: ExecKey,
-    worker_id: str,
-    worker_epoch: int,
+    where: Mapping[str, Any],
     last_seq: int,
     events: Sequence[tuple[str, bytes]],
     outcome: Outcome,
 ) -> None:
     """``end`` for the owner that runs it, whatever the generation."""
-    where = {**statements.of_key(key), "of_worker": worker_id, "of_epoch": worker_epoch}
     _end(connection, statements.LEAVE_OWN, statements.END_OWN, key, where, last_seq, events, outcome)
 
 
@@ -245,25 +205,30 @@ def _end(
     assert outcome.status in TERMINAL
     leave.run(connection, where)
     trace = [*events, ("status", end_data(outcome))]
-    moved = move.run(
-        connection,
-        {
-            **where,
-            "of_last_seq": last_seq,
-            "new_status": outcome.status,
-            "new_reason": outcome.reason,
-            "new_exit_code": outcome.exit_code,
-            "new_signal": outcome.signal,
-            "new_detail": outcome.detail,
-            "new_error": outcome.error,
-            "new_truncated": outcome.truncated,
-            "new_usage": json.dumps(dict(outcome.usage)),
-            "new_duration_ms": outcome.duration_ms,
-            "new_last_seq": last_seq + len(trace),
-        },
-    )
-    if moved != 1:
+    if move.run(connection, {**where, **end_values(outcome, last_seq, trace)}) != 1:
         raise LostRace
     insert_events(connection, key, last_seq + 1, trace)
+    statements.INSERT_USAGE.run(connection, {**statements.of_key(key), **used_values(outcome)})
+
+
+def end_values(outcome: Outcome, last_seq: int, trace: Sequence[tuple[str, bytes]]) -> dict[str, Any]:
+    """What a terminal exec is written with; ``trace`` are the last events."""
+    return {
+        "of_last_seq": last_seq,
+        "new_status": outcome.status,
+        "new_reason": outcome.reason,
+        "new_exit_code": outcome.exit_code,
+        "new_signal": outcome.signal,
+        "new_detail": outcome.detail,
+        "new_error": outcome.error,
+        "new_truncated": outcome.truncated,
+        "new_usage": json.dumps(dict(outcome.usage)),
+        "new_duration_ms": outcome.duration_ms,
+        "new_last_seq": last_seq + len(trace),
+    }
+
+
+def used_values(outcome: Outcome) -> dict[str, int]:
+    """``statements.USED``."""
     used = {name: outcome.usage.get(name) or 0 for name in ("cpu_ms", "max_rss_bytes", "io_bytes")}
-    statements.INSERT_USAGE.run(connection, {**statements.of_key(key), **used, "wall_ms": outcome.duration_ms})
+    return {**used, "wall_ms": outcome.duration_ms}

@@ -10,11 +10,12 @@ from sqlalchemy.exc import IntegrityError
 
 from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us
-from sandloom.db.engine import Database
-from sandloom.db.tables import execs, sandboxes
+from sandloom.db.engine import CommitUnknown, Database
+from sandloom.db.tables import RECENT, execs, sandboxes
 from sandloom.errors import ExecNotFound, SandboxNotFound, StaleRoute, Unavailable
 from sandloom.execs import repository, statements
-from sandloom.execs.admission import ExecPolicy, check_limits, check_same_request, refusal_to_admit
+from sandloom.execs.admission import Admission, ExecPolicy, check_same_request, limits_exceeded, refusal_to_admit
+from sandloom.execs.moves import moves_of
 from sandloom.execs.records import CancelResult, EventPage, Exec, ExecRequest, OpenExec, Outcome
 from sandloom.execs.repository import LostRace
 from sandloom.execs.states import TERMINAL, ExecStatus, Reason
@@ -24,6 +25,8 @@ from sandloom.sandboxes.records import Route
 
 _e, _s = execs.c, sandboxes.c
 _ATTEMPTS = 8
+#: How often an admission whose commit is unknown is sent again: it finds its own row, if there is one.
+_DOUBTS = 2
 #: A doorbell that was lost is sent again after this long; then twice as long each time.
 FIRST_RING_AGAIN_SECONDS = 5
 
@@ -33,6 +36,7 @@ class Execs:
 
     def __init__(self, db: Database, policy: ExecPolicy, idle_ttl_seconds: int = 1800) -> None:
         self._db = db
+        self._moves = moves_of(db.dialect)
         self._policy = policy
         self._idle_ttl_seconds = idle_ttl_seconds
 
@@ -45,35 +49,47 @@ class Execs:
 
         The same ``exec_id`` again gives the row that is there, whatever its generation, and False. Raises
         SandboxNotFound, StaleRoute, WorkerLost, SandboxSuspended, SandboxNotReady (connect first), ScopeBusy,
-        ParallelLimit, QueueFull, ExecIdConflict, LimitsExceeded.
+        ParallelLimit, QueueFull, ExecIdConflict, LimitsExceeded, CommitUnknown (it may have been accepted).
         """
-        exec_key = ExecKey(*key, request.exec_id)
-        timeout_seconds = request.timeout_seconds or self._policy.default_timeout_seconds
+        admission = Admission(
+            ExecKey(*key, request.exec_id), generation, request,
+            request.timeout_seconds or self._policy.default_timeout_seconds, task_id,
+            FIRST_RING_AGAIN_SECONDS * MICROSECONDS, self._policy,
+        )  # fmt: skip
+        excess = limits_exceeded(request.limits, self._policy)
 
         def attempt(connection: Connection) -> tuple[Exec, Route, bool]:
-            row = repository.admission(connection, exec_key, request.exec_scope)
+            if excess is None:
+                row, admitted = self._moves.admit(connection, admission)
+            else:
+                row, admitted = repository.admission(connection, admission.key, request.exec_scope), False
             if row is None:
                 raise SandboxNotFound
             route = sandbox_rows.to_route(row, self._idle_ttl_seconds)
-            existing = repository.fetch(connection, exec_key) if row.known else None
+            if admitted:
+                return repository.queued_exec(row, admission), route, True
+            existing = repository.fetch(connection, admission.key) if row.known else None
             if existing is not None:
                 check_same_request(existing.request_hash, request)
                 return repository.to_exec(existing), route, False
-            check_limits(request.limits, self._policy)
-            error = refusal_to_admit(row, generation, request.exec_scope, self._policy)
-            if error is not None:
-                raise error
-            if not repository.take_place(connection, row, request, self._policy.max_parallel_execs_per_sandbox):
-                raise LostRace
-            ring_us = row.now + FIRST_RING_AGAIN_SECONDS * MICROSECONDS
-            admitted = repository.insert_queued(connection, row, request, timeout_seconds, task_id, ring_us)
-            return admitted, route, True
+            error = excess or refusal_to_admit(row, generation, request.exec_scope, self._policy)
+            raise error or LostRace
 
+        doubts = 0
         for _ in range(_ATTEMPTS):
             try:
-                return self._db.write(attempt)
+                admitted, route, created = self._db.write_one(attempt)
             except (IntegrityError, LostRace):
                 continue  # the same exec or scope, or another command, was admitted between the look and the write
+            except CommitUnknown:
+                doubts += 1
+                if doubts > _DOUBTS:
+                    raise
+            except Unavailable as error:
+                raise (CommitUnknown() if doubts else error) from error
+            else:
+                # What is found after a doubt may be our own, of which nobody was told: that is for the caller to do.
+                return admitted, route, created or doubts > 0
         raise Unavailable("Many commands are being admitted to this sandbox at once; repeat the call.")
 
     def get(self, key: ExecKey, output: bool = False) -> Exec:
@@ -93,7 +109,7 @@ class Execs:
 
     def list(self, key: SandboxKey, limit: int, offset: int) -> tuple[list[Exec], int]:
         """A page of the sandbox's execs, newest first and without their input, and how many there are in all."""
-        mine = and_(_e.tenant_id == key.tenant_id, _e.sandbox_id == key.sandbox_id)
+        mine = and_(_e.tenant_id == key.tenant_id, _e.sandbox_id == key.sandbox_id, RECENT)
 
         def page(connection: Connection) -> tuple[list[Exec], int]:
             total = connection.execute(select(func.count()).select_from(execs).where(mine)).scalar_one()
@@ -160,16 +176,8 @@ class Execs:
             "of_queued_within_us": self._policy.max_queued_seconds * MICROSECONDS,
         }
 
-        def move(connection: Connection) -> Exec | None:
-            if statements.CLAIM.run(connection, values) != 1:
-                return None
-            row = repository.fetch(connection, key)
-            assert row is not None
-            running = [("status", repository.status_data(ExecStatus.RUNNING))]
-            repository.insert_events(connection, key, row.last_seq, running, row.started_us)
-            return repository.to_exec(row)
-
-        return self._db.write(move)
+        row = self._db.write_one(lambda connection: self._moves.claim(connection, key, values))
+        return repository.to_exec(row) if row is not None else None
 
     def append(
         self,
@@ -180,20 +188,8 @@ class Execs:
         events: Sequence[tuple[str, bytes]],
     ) -> bool:
         """Add events after ``expected_seq`` in one transaction. False: the exec is no longer ours, or seq moved on."""
-
-        values = {
-            **_owned(key, worker_id, worker_epoch),
-            "of_last_seq": expected_seq,
-            "new_last_seq": expected_seq + len(events),
-        }
-
-        def add(connection: Connection) -> bool:
-            ours = statements.ADVANCE.run(connection, values) == 1
-            if ours:
-                repository.insert_events(connection, key, expected_seq + 1, events)
-            return ours
-
-        return self._db.write(add)
+        owned = _owned(key, worker_id, worker_epoch)
+        return self._db.write_one(lambda c: self._moves.append(c, key, owned, expected_seq, events))
 
     def finish(
         self,
@@ -205,12 +201,9 @@ class Execs:
         outcome: Outcome,
     ) -> bool:
         """RUNNING to terminal: last events, terminal event, usage and the sandbox's counters in one transaction."""
-
-        def move(connection: Connection) -> None:
-            repository.end_own(connection, key, worker_id, worker_epoch, expected_seq, events, outcome)
-
+        owned = _owned(key, worker_id, worker_epoch)
         try:
-            self._db.write(move)
+            self._db.write_one(lambda c: self._moves.finish(c, key, owned, expected_seq, events, outcome))
         except LostRace:
             return False
         return True

@@ -11,7 +11,9 @@ from typing import Any
 from sqlalchemy import (
     BindParameter,
     ColumnElement,
+    Integer,
     Select,
+    Update,
     and_,
     bindparam,
     case,
@@ -43,8 +45,9 @@ _WORKER: BindParameter[str] = bindparam("of_worker")
 _EPOCH: BindParameter[int] = bindparam("of_epoch")
 _GENERATION: BindParameter[int] = bindparam("of_generation")
 _LAST_SEQ: BindParameter[int] = bindparam("of_last_seq")
+_AT_MOST: BindParameter[int] = bindparam("at_most", type_=Integer())
 _IS_KEY = and_(_e.tenant_id == _TENANT, _e.sandbox_id == _SANDBOX, _e.exec_id == _EXEC)
-_IS_SANDBOX = and_(_s.tenant_id == _TENANT, _s.sandbox_id == _SANDBOX)
+IS_SANDBOX = and_(_s.tenant_id == _TENANT, _s.sandbox_id == _SANDBOX)
 _IS_RUNNING = and_(_IS_KEY, _e.status == ExecStatus.RUNNING, _e.worker_id == _WORKER, _e.worker_epoch == _EPOCH)
 _EVENTS_OF = and_(_v.tenant_id == _TENANT, _v.sandbox_id == _SANDBOX, _v.exec_id == _EXEC)
 
@@ -55,26 +58,30 @@ def of_key(key: ExecKey) -> dict[str, Any]:
 
 # --- looking ---
 
-EXEC = Query(select(execs).where(_IS_KEY))
-PROGRESS = Query(select(_e.last_seq, _e.status).where(_IS_KEY))
+EXEC = Query(select(execs).where(_IS_KEY), "exec")
+PROGRESS = Query(select(_e.last_seq, _e.status).where(_IS_KEY), "progress")
 EVENTS_AFTER = Query(
     select(_v.seq, _v.kind, _v.data, _v.at_us)
     .where(_EVENTS_OF, _v.seq > bindparam("of_seq"))
     .order_by(_v.seq)
-    .limit(bindparam("at_most"))
+    .limit(_AT_MOST),
+    "events_after",
 )
 OUTPUT = Query(
-    select(_v.kind, _v.data).where(_EVENTS_OF, or_(*(_v.kind == kind for kind in OUTPUT_KINDS))).order_by(_v.seq)
+    select(_v.kind, _v.data).where(_EVENTS_OF, or_(*(_v.kind == kind for kind in OUTPUT_KINDS))).order_by(_v.seq),
+    "output",
 )
 OPEN_OF_OWNER = Query(
     select(_e.tenant_id, _e.sandbox_id, _e.exec_id, _e.generation, _e.status, _e.cancel_us, _e.queued_us)
     .where(_e.open_worker_id == _WORKER, _e.worker_epoch == _EPOCH)
     .order_by(_e.queued_us)
-    .limit(bindparam("at_most"))
+    .limit(_AT_MOST),
+    "open_of_owner",
 )
 
 
-def _admission() -> Select[Any]:
+def admission() -> Select[Any]:
+    """See ``ADMISSION``."""
     queued = (
         select(func.count())
         .select_from(execs)
@@ -92,43 +99,48 @@ def _admission() -> Select[Any]:
 
 #: The sandbox, its owner, and what admission weighs: ``queued`` on that worker, ``scope_taken`` (never for a scope that
 #: is NULL), and whether the exec is ``known``. One statement, so that a command never looks like its own rival.
-ADMISSION = Query(_admission())
+ADMISSION = Query(admission(), "admission")
 
 # --- admission ---
 
-TAKE_PLACE = Write(
+#: One command more in a sandbox that can still take it, whichever that is.
+PLACE = (
     update(sandboxes)
     .where(
-        _IS_SANDBOX,
         _s.generation == _GENERATION,
-        _s.worker_epoch == _EPOCH,
         sandbox_statements.IS_OPEN,
         _s.exclusive_exec_id.is_(None),
-        _s.active_execs < bindparam("of_active_below"),
+        _s.active_execs < bindparam("of_active_below", type_=_s.active_execs.type),
     )
     .values(
         status=SandboxStatus.RUNNING,
         active_execs=_s.active_execs + 1,
-        exclusive_exec_id=bindparam("exclusive"),
-        last_active_us=bindparam("now"),
+        exclusive_exec_id=bindparam("exclusive", type_=_s.exclusive_exec_id.type),
     )
 )
+TAKE_PLACE = Write(
+    PLACE.where(IS_SANDBOX, _s.worker_epoch == _EPOCH).values(last_active_us=bindparam("now")), name="take_place"
+)
+
+QUEUED: dict[str, Any] = {"status": ExecStatus.QUEUED, "truncated": False, "last_seq": 1, "rings": 0}
+#: Columns of a QUEUED exec that the caller knows, and those that come from its sandbox.
+OF_REQUEST = (
+    "exec_id", "exec_scope", "active_scope", "request_hash", "request", "labels", "stdin", "timeout_seconds", "task_id",
+)  # fmt: skip
+OF_SANDBOX = ("tenant_id", "sandbox_id", "generation", "worker_id", "worker_epoch")
 
 INSERT_QUEUED = Write(
-    insert(execs).values(status=ExecStatus.QUEUED, truncated=False, last_seq=1, rings=0),
-    (
-        "tenant_id", "sandbox_id", "exec_id", "generation", "worker_id", "worker_epoch", "exec_scope", "active_scope",
-        "open_worker_id", "request_hash", "request", "labels", "stdin", "timeout_seconds", "task_id", "ring_us",
-        "queued_us",
-    ),
-)  # fmt: skip
+    insert(execs).values(**QUEUED),
+    (*OF_SANDBOX, *OF_REQUEST, "open_worker_id", "ring_us", "queued_us"),
+    "insert_queued",
+)
 
 # --- the owner ---
 
 _IS_OWNED = (
     exists()
     .where(
-        _IS_SANDBOX,
+        IS_SANDBOX,
         _s.generation == _GENERATION,
         _s.worker_id == _WORKER,
         _s.worker_epoch == _EPOCH,
@@ -137,7 +149,7 @@ _IS_OWNED = (
     .correlate(execs)
 )
 
-CLAIM = Write(
+CLAIMED = (
     update(execs)
     .where(
         _IS_KEY,
@@ -150,18 +162,20 @@ CLAIM = Write(
     )
     .values(status=ExecStatus.RUNNING, started_us=now_us(), last_seq=_e.last_seq + 1)
 )
+CLAIM = Write(CLAIMED, name="claim")
 
-ADVANCE = Write(update(execs).where(_IS_RUNNING, _e.last_seq == _LAST_SEQ).values(last_seq=bindparam("new_last_seq")))
+ADVANCED = update(execs).where(_IS_RUNNING, _e.last_seq == _LAST_SEQ).values(last_seq=bindparam("new_last_seq"))
+ADVANCE = Write(ADVANCED, name="advance")
 
 # --- the end ---
 
 
-def _leave(counted: ColumnElement[bool]) -> Write:
+def left(counted: ColumnElement[bool]) -> Update:
     """One command less in the sandbox, if ``counted`` says that it was counted there."""
     one_left = and_(_s.status == SandboxStatus.RUNNING, _s.active_execs <= 1)
-    return Write(
+    return (
         update(sandboxes)
-        .where(_IS_SANDBOX, _s.active_execs > 0, counted)
+        .where(IS_SANDBOX, _s.active_execs > 0, counted)
         .values(
             status=case((one_left, SandboxStatus.READY.value), else_=_s.status),
             active_execs=_s.active_execs - 1,
@@ -171,11 +185,11 @@ def _leave(counted: ColumnElement[bool]) -> Write:
     )
 
 
-def _end(condition: ColumnElement[bool]) -> Write:
+def _ended(condition: ColumnElement[bool]) -> Update:
     written = ("status", "reason", "exit_code", "signal", "detail", "error", "truncated", "usage", "duration_ms")
-    return Write(
+    return (
         update(execs)
-        .where(condition, _e.last_seq == _LAST_SEQ, _e.open_worker_id.is_not(None))
+        .where(condition, _e.last_seq == _LAST_SEQ)
         .values(
             **{name: bindparam(f"new_{name}", type_=_e[name].type) for name in (*written, "last_seq")},
             active_scope=None,
@@ -187,23 +201,32 @@ def _end(condition: ColumnElement[bool]) -> Write:
 
 #: Both rows are held to the generation that was seen: while the first write waits for the sandbox's row, an adoption
 #: may move both to the next one, and the count must then not be missed.
-LEAVE_SEEN = _leave(_s.generation == _GENERATION)
-END_SEEN = _end(and_(_IS_KEY, _e.status == bindparam("of_status"), _e.generation == _GENERATION))
+LEAVE_SEEN = Write(left(_s.generation == _GENERATION), name="leave_seen")
+END_SEEN = Write(
+    _ended(and_(_IS_KEY, _e.status == bindparam("of_status"), _e.generation == _GENERATION)), name="end_seen"
+)
 
 #: The owner knows that the exec is its own, which fixes the generation.
-LEAVE_OWN = _leave(_s.generation == select(_e.generation).where(_IS_KEY).correlate(sandboxes).scalar_subquery())
-END_OWN = _end(_IS_RUNNING)
+LEAVE_OWN = Write(
+    left(_s.generation == select(_e.generation).where(_IS_KEY).correlate(sandboxes).scalar_subquery()),
+    name="leave_own",
+)
+ENDED_OWN = _ended(_IS_RUNNING)
+END_OWN = Write(ENDED_OWN, name="end_own")
 
+#: Columns of a usage record that the worker measured.
+USED = ("cpu_ms", "wall_ms", "max_rss_bytes", "io_bytes")
 INSERT_USAGE = Write(
     insert(usage_records).values(
         tenant_id=_TENANT,
         sandbox_id=_SANDBOX,
         exec_id=_EXEC,
-        workspace_scope_id=select(_s.workspace_scope_id).where(_IS_SANDBOX).scalar_subquery(),
+        workspace_scope_id=select(_s.workspace_scope_id).where(IS_SANDBOX).scalar_subquery(),
         labels=select(_e.labels).where(_IS_KEY).scalar_subquery(),
         finished_us=now_us(),
     ),
-    ("cpu_ms", "wall_ms", "max_rss_bytes", "io_bytes"),
+    USED,
+    "insert_usage",
 )
 
 # --- the trace ---
@@ -228,5 +251,6 @@ def insert_events(rows: int, by_clock: bool) -> Write:
                 }
                 for n in range(rows)
             ]
-        )
+        ),
+        name=f"insert_events_{rows}",
     )

@@ -26,7 +26,8 @@ _RENEW = Write(
         _w.epoch == bindparam("of_epoch"),
         or_(_w.status == WorkerStatus.ACTIVE, _w.status == WorkerStatus.DRAINING),
     )
-    .values(lease_expires_us=now_us() + bindparam("ttl_us"), renewals=_w.renewals + 1, load=bindparam("new_load"))
+    .values(lease_expires_us=now_us() + bindparam("ttl_us"), renewals=_w.renewals + 1, load=bindparam("new_load")),
+    name="renew",
 )
 
 

@@ -76,14 +76,14 @@ def _lock(connection: Connection, worker_id: str) -> None:
     """Hold everything that the worker owns still: an admission or a claim of the earlier epoch is then either seen by
     the statements that follow, or finds that it has lost."""
     live = (*LIVE, SandboxStatus.RELEASING)
-    owned = select(_s.sandbox_id).where(_s.worker_id == worker_id, _s.status.in_(live))
+    owned = select(_s.sandbox_id).where(sandbox_rows.holds_uid(worker_id), _s.status.in_(live))
     connection.execute(owned.order_by(_s.tenant_id, _s.sandbox_id).with_for_update()).all()
     waiting = select(_e.exec_id).where(_e.open_worker_id == worker_id)
     connection.execute(waiting.order_by(_e.tenant_id, _e.sandbox_id, _e.exec_id).with_for_update()).all()
 
 
 def _earlier(worker_id: str, epoch: int) -> ColumnElement[bool]:
-    return and_(_s.worker_id == worker_id, _s.worker_epoch != epoch)
+    return and_(sandbox_rows.holds_uid(worker_id), _s.worker_epoch != epoch)
 
 
 def _give_up_lost(connection: Connection, node: NodeInfo, epoch: int) -> int:

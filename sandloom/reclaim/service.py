@@ -162,7 +162,7 @@ class Reclaim:
         return sandbox_rows.to_route(row, int(self._policy.idle_ttl_seconds))
 
     def _sandboxes(self, *conditions: ColumnElement[bool]) -> Sequence[Row[Any]]:
-        query = sandbox_rows.route_query().where(*conditions).order_by(_s.last_active_us)
+        query = sandbox_rows.route_query().where(_s.held_uid.is_not(None), *conditions).order_by(_s.last_active_us)
         return self._db.read(lambda connection: connection.execute(query.limit(self._policy.batch_size)).all())
 
     def _open_execs(self, *conditions: ColumnElement[bool]) -> Sequence[Row[Any]]:

@@ -7,6 +7,9 @@ from typing import Protocol
 from sandloom.errors import SandboxSuspended, SandloomError, StaleRoute, WorkerLost
 from sandloom.sandboxes.states import SandboxStatus
 
+#: Statuses of a worker that can hold its lease.
+LIVING = ("ACTIVE", "DRAINING")
+
 
 class OwnedRow(Protocol):
     """A sandbox row joined with its owner (see ``statements.ROUTES``)."""
@@ -47,4 +50,4 @@ def refusal(row: OwnedRow, generation: int) -> SandloomError | None:
 
 def owner_lives(row: OwnedRow) -> bool:
     """Whether the owner holds its lease by the database's clock."""
-    return row.owner_status in ("ACTIVE", "DRAINING") and row.owner_lease_us > row.now
+    return row.owner_status in LIVING and row.owner_lease_us > row.now

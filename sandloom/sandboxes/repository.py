@@ -131,12 +131,17 @@ def is_uid_held(connection: Connection, root_id: str, uid: int) -> bool:
     return connection.execute(query).first() is not None
 
 
+def holds_uid(worker_id: str | ColumnElement[str]) -> ColumnElement[bool]:
+    """Sandboxes of the worker that are live, or whose UID is not clean yet."""
+    return and_(_s.worker_id == worker_id, _s.held_uid.is_not(None))
+
+
 def slots_held(worker_id: str | ColumnElement[str]) -> ColumnElement[int]:
     """How many sandboxes hold a slot of the worker, as a scalar subquery."""
     return (
         select(func.count())
         .select_from(sandboxes)
-        .where(_s.worker_id == worker_id, _s.status.in_(HOLDS_SLOT))
+        .where(holds_uid(worker_id), _s.status.in_(HOLDS_SLOT))
         .correlate(workers)
         .scalar_subquery()
     )
@@ -184,9 +189,7 @@ def close_history(connection: Connection, key: SandboxKey, generation: int, at_u
 def free_quarantined(connection: Connection, worker_id: str) -> None:
     """UIDs of the worker's released sandboxes that were still held: it has come back and cleaned up."""
     connection.execute(
-        update(sandboxes)
-        .where(_s.worker_id == worker_id, _s.status == SandboxStatus.RELEASED, _s.held_uid.is_not(None))
-        .values(held_uid=None)
+        update(sandboxes).where(holds_uid(worker_id), _s.status == SandboxStatus.RELEASED).values(held_uid=None)
     )
 
 

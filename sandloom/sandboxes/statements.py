@@ -54,15 +54,16 @@ ROUTES: Select[Any] = select(*ROUTE_COLUMNS, now_us().label("now")).join_from(
     sandboxes, workers, _s.worker_id == _w.worker_id
 )
 ROUTE_OF_KEY = ROUTES.where(_IS_KEY)
-ROUTE = Query(ROUTE_OF_KEY)
-ROUTE_LOCKED = Query(ROUTE_OF_KEY.with_for_update(of=sandboxes))
+ROUTE = Query(ROUTE_OF_KEY, "route")
+ROUTE_LOCKED = Query(ROUTE_OF_KEY.with_for_update(of=sandboxes), "route_locked")
 
 #: With ``now``: a resolve that found the sandbox living.
-KEEP_ALIVE = Write(update(sandboxes).where(_IS_KEY).values(last_active_us=bindparam("now")))
+KEEP_ALIVE = Write(update(sandboxes).where(_IS_KEY).values(last_active_us=bindparam("now")), name="keep_alive")
 
 #: The compare-and-set before a file call.
 TOUCH = Write(
-    update(sandboxes).where(_IS_FENCE, IS_OPEN, _s.exclusive_exec_id.is_(None)).values(last_active_us=now_us())
+    update(sandboxes).where(_IS_FENCE, IS_OPEN, _s.exclusive_exec_id.is_(None)).values(last_active_us=now_us()),
+    name="touch",
 )
 
-CLAIM_OPERATION = Write(insert(operations), ("tenant_id", "op_id", "seen_us"))
+CLAIM_OPERATION = Write(insert(operations), ("tenant_id", "op_id", "seen_us"), "claim_operation")

@@ -39,6 +39,9 @@ class PausedDatabase:
 
         return self._db.write(function if self.go.is_set() else work)
 
+    def write_one(self, function: Callable[[Connection], T]) -> T:
+        return self.write(function)
+
 
 def interleave(db: Database, first: Callable[[PausedDatabase], Any], second: Callable[[], Any]) -> tuple[Any, Any]:
     """Both results (or exceptions). ``first`` is held before its COMMIT until ``second`` waits for it or is done."""

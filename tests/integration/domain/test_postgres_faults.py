@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from sandloom.db import CommitUnknown, Database, open_database
 from sandloom.errors import Unavailable
 from tests.integration.domain.races import together
-from tests.integration.domain.world import World, request
+from tests.integration.domain.world import World
 from tests.services.postgres import PostgresServer
 from tests.services.proxy import Proxy
 
@@ -181,15 +181,4 @@ def test_a_server_that_restarts_is_used_again(hasty_postgres: Database, postgres
     postgres.start()
     world.queued(route, "after", "b")
     assert [e.key.exec_id for e in world.execs.open_for("w1", 1)] == ["before", "after"]
-    world.check()
-
-
-def test_an_admission_whose_commit_is_unknown_can_be_repeated(far: Database, proxy: Proxy):
-    world = World(far)
-    route = world.started()
-    proxy.drop_answer_to(COMMIT)
-    with pytest.raises(CommitUnknown):
-        world.queued(route)
-    record, _, created = world.execs.admit(route.key, 1, request())
-    assert (record.status, created) == ("QUEUED", False)
     world.check()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,13 +11,13 @@ from sqlalchemy import Connection, bindparam, event, insert, select
 from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import IntegrityError
 
-from sandloom.db import Database
+from sandloom.db import Database, open_database
 from sandloom.db.prepared import Query, Write
-from sandloom.db.tables import execs, operations, workers
+from sandloom.db.tables import execs, metadata, operations, workers
 from sandloom.execs import statements as exec_statements
 from sandloom.ids import ExecKey
 from sandloom.sandboxes import statements as sandbox_statements
-from tests.integration.domain.world import TENANT, World, request
+from tests.integration.domain.world import DONE, TENANT, World, request
 from tests.services.postgres import PostgresServer
 
 ADD = Write(insert(operations), ("tenant_id", "op_id", "seen_us"))
@@ -121,3 +123,105 @@ def test_the_text_for_mariadb_can_be_made():
         for statement in vars(module).values():
             if isinstance(statement, (Query, Write)):
                 statement._compile(dialect)
+
+
+# --- kept by the server ---
+
+
+def prepared(db: Database) -> set[str]:
+    """Names of the statements that the session of the next call keeps, without hash and round."""
+    names = db.read(lambda c: c.exec_driver_sql("SELECT name FROM pg_prepared_statements").scalars().all())
+    return {name.rsplit("_", 2)[0] for name in names}
+
+
+@pytest.fixture
+def alone(hasty_postgres: Database) -> Iterator[World]:
+    """PostgreSQL by one connection."""
+    World(hasty_postgres).empty()
+    database = open_database(hasty_postgres.engine.url.render_as_string(hide_password=False), pool_size=1)
+    yield World(database)
+    database.dispose()
+
+
+@pytest.mark.server
+def test_a_statement_is_prepared_once_in_a_session(alone: World):
+    route = alone.started()
+    alone.finish(alone.running(route, "one"))
+    before = prepared(alone.db)
+    assert before >= {"admit", "claim", "finish"}
+    alone.finish(alone.running(route, "two"))
+    assert prepared(alone.db) == before
+
+
+@pytest.mark.server
+def test_a_column_that_changes_its_type_is_noticed(alone: World):
+    route = alone.started()
+    alone.finish(alone.running(route, "one"))
+    alter = "ALTER TABLE execs ALTER COLUMN task_id TYPE VARCHAR({})"
+    alone.db.write(lambda connection: connection.exec_driver_sql(alter.format(65)))
+    try:
+        alone.finish(alone.running(route, "two"))
+        assert alone.exec("two").status == "SUCCEEDED"
+    finally:
+        alone.db.write(lambda connection: connection.exec_driver_sql(alter.format(64)))
+    alone.check()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("lost", ["DEALLOCATE ALL", "PREPARE {} AS SELECT 1"])
+def test_sessions_that_others_use_too_are_sent_text(alone: World, lost: str):
+    """As behind a pooler that gives a session to another client after each transaction."""
+    route = alone.started()
+    if "{}" in lost:
+        statement = exec_statements.EXEC
+        alone.db.read(lambda c: statement.all(c, KEY))
+        names = alone.db.read(lambda c: c.exec_driver_sql("SELECT name FROM pg_prepared_statements").scalars().all())
+        (name,) = [name for name in names if name.startswith("exec_")]
+        alone.db.engine.dispose()
+        lost = lost.format(name)
+    else:
+        alone.finish(alone.running(route, "one"))
+    alone.db.read(lambda connection: connection.exec_driver_sql(lost))
+    alone.finish(alone.running(route, "two", "tests"))
+    assert alone.exec("two").status == "SUCCEEDED"
+    assert len(alone.execs.events(ExecKey(*route.key, "two"), 0).events) == 3
+    assert "progress" not in prepared(alone.db)
+    alone.check()
+
+
+PLANNED = ("admit", "claim", "append", "finish", "exec", "progress", "events_after", "output", "open_of_owner", "route")
+#: Indexes that find one row, or the rows that are asked for and no others.
+RIGHT = {
+    "pk_sandboxes", "pk_workers", "pk_execs", "pk_exec_events", "uq_execs_active_scope", "ix_execs_open",
+}  # fmt: skip
+
+
+@pytest.mark.server
+def test_plans_of_tables_that_were_empty_are_right_for_full_ones(alone: World):
+    """They are kept; a table that was vacuumed when it was empty looks as if it cost nothing to read."""
+    for table in metadata.sorted_tables:
+        alone.db.read(lambda c, name=table.name: c.exec_driver_sql(f"VACUUM ANALYZE {name}"))  # type: ignore[misc]
+    route = alone.started()
+    record = alone.running(route, "run", "tests")
+    alone.execs.append(record.key, "w1", 1, 2, [("stdout", b"x")])
+    alone.execs.events(record.key, 0)
+    alone.execs.open_for("w1", 1)
+    alone.exec("run")
+    alone.execs.finish(record.key, "w1", 1, 3, [], DONE)
+    alone.sandboxes.current(route.key, 1)
+    plans = alone.db.read(plans_of_session)
+    assert plans.keys() >= set(PLANNED)
+    for name in PLANNED:
+        used = set(re.findall(r"using (\w+)", plans[name]))
+        assert used <= RIGHT, f"{name}: {plans[name]}"
+        assert "Seq Scan" not in plans[name], f"{name}: {plans[name]}"
+
+
+def plans_of_session(connection: Connection) -> dict[str, str]:
+    query = "SELECT name, cardinality(parameter_types) FROM pg_prepared_statements"
+    plans = {}
+    for name, parameters in connection.exec_driver_sql(query).all():
+        arguments = f"({', '.join(['NULL'] * parameters)})" if parameters else ""
+        plan = connection.exec_driver_sql(f"EXPLAIN EXECUTE {name}{arguments}")
+        plans[name.rsplit("_", 2)[0]] = "\n".join(row[0] for row in plan)
+    return plans
