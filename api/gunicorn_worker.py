@@ -134,6 +134,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 class _Answer(wsgi.Response):  # type: ignore[misc]
     """Sends its head together with the first piece of the body: each write wakes the client."""
 
+    headers_sent: bool
     _head = b""
 
     def send_headers(self) -> None:

@@ -1,4 +1,4 @@
-"""Publishing to Redis without a client in between: the bytes that kombu's Redis transport would push, in one command."""
+"""Publishing to Redis without a client in between: one command with the bytes that kombu's transport would push."""
 
 from __future__ import annotations
 
@@ -50,10 +50,11 @@ class RedisLink:
         words = pool.connection_kwargs
         if "ssl_cert_reqs" in words:
             words["ssl_cert_reqs"] = _CERTIFICATE_WORDS.get(words["ssl_cert_reqs"], words["ssl_cert_reqs"])
-        self._connection: Any = pool.make_connection()
+        connection: Any = pool.make_connection()
+        connection.connect()
+        self._connection = connection
         self._prefix = f"{namespace}:" if namespace else ""
         self.used = False
-        self._connection.connect()
 
     def publish(self, queue: str, message: TaskMessage) -> None:
         self._connection.send_command("LPUSH", self._prefix + queue, json.dumps(document(queue, message)))
