@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from api.gunicorn_worker import MAX_WAITING
 from sandloom.settings import Role, server_settings
 
 _settings = server_settings(os.environ, Role.API, dotenv=Path(".env"))
@@ -14,7 +15,7 @@ worker_class = "api.gunicorn_worker.Worker"
 #: Places in the streams and waits are counted per process, so more processes mean more of them.
 workers = int(os.environ.get("WEB_CONCURRENCY", "1"))
 #: Every held place has a thread of its own, so the API_THREADS for short calls are always there.
-threads = _settings.api_threads + _settings.max_waits + _settings.max_streams
+threads = _settings.api_threads + _settings.max_waits + _settings.max_streams + MAX_WAITING
 #: Above the threads, so that kept-alive connections need none.
 worker_connections = threads + 1024
 keepalive = 75

@@ -11,6 +11,7 @@ from sandloom.execs.records import Exec
 from sandloom.sandboxes.records import Route
 
 Encoding = Literal["utf-8", "base64"]
+_USAGE = frozenset(UsageAnswer.model_fields)
 
 
 # model_construct, because records are right already and these answers are the most frequent ones.
@@ -64,7 +65,7 @@ def exec_answer(record: Exec, encoding: Encoding = "utf-8") -> ExecAnswer:
 def _usage(record: Exec) -> UsageAnswer | None:
     if not record.usage:
         return None
-    return UsageAnswer.model_construct(**{k: v for k, v in record.usage.items() if k in UsageAnswer.model_fields})
+    return UsageAnswer.model_construct(**{k: v for k, v in record.usage.items() if k in _USAGE})
 
 
 def _text(data: bytes | None, encoding: str) -> str | None:

@@ -56,7 +56,6 @@ def _wait(services: Services, key: ExecKey, watch: Watch, slot: Slot, until: flo
             head = watch.wait(min(left, SLICE_SECONDS))
             if head is not None and not head.terminal:
                 continue
-        over = left <= 0 or slot.stopping or gone()
         record = services.execs.get(key, output=True)
-        if record.terminal or over:
+        if record.terminal or left <= 0 or slot.stopping or gone():
             return record

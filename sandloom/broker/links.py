@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from kombu import Connection, Producer
 
-from sandloom.broker.queues import broker_url, is_redis, tls_options, transport_options
-from sandloom.broker.transports import PublishingTransport
+from sandloom.broker.message import CONTENT_ENCODING, CONTENT_TYPE, DELIVERY_MODE, TaskMessage
+from sandloom.broker.queues import broker_url, is_redis, transport_options
+from sandloom.broker.redis_link import RedisLink
 
 #: All links may be in use for this long before a caller gives up.
 TURN_SECONDS: Final = 1.0
@@ -20,20 +21,46 @@ class LinksBusy(Exception):
     """Every connection was in use for longer than a caller waits."""
 
 
-class Link:
-    """One connection, its channel and a producer. Belongs to one thread at a time."""
+class Link(Protocol):
+    """One connection. Belongs to one thread at a time; ``used`` once it has sent a message."""
 
-    def __init__(self, connection: Connection) -> None:
+    used: bool
+
+    def publish(self, queue: str, message: TaskMessage) -> None:
+        """Raises whatever the transport raises."""
+
+    def close(self) -> None: ...
+
+
+class KombuLink:
+    """A connection of kombu, its channel and a producer."""
+
+    def __init__(self, connection: Connection, timeout_seconds: float) -> None:
+        self._timeout_seconds = timeout_seconds
         # Connection.connect and default_channel retry with sleeps of seconds; its transport does not.
         self._transport: Any = connection.transport
         self._established = self._transport.establish_connection()
         try:
             channel = self._transport.create_channel(self._established)
-            self.producer = Producer(channel, auto_declare=False)
+            self._producer: Any = Producer(channel, auto_declare=False)
         except BaseException:
             self.close()
             raise
         self.used = False
+
+    def publish(self, queue: str, message: TaskMessage) -> None:
+        self._producer.publish(
+            message.body,
+            exchange="",
+            routing_key=queue,
+            content_type=CONTENT_TYPE,
+            content_encoding=CONTENT_ENCODING,
+            headers=message.headers,
+            delivery_mode=DELIVERY_MODE,
+            retry=False,
+            confirm_timeout=self._timeout_seconds,
+            **message.properties,
+        )
 
     def close(self) -> None:
         with contextlib.suppress(Exception):  # a broken connection may fail in any way when it is closed
@@ -45,6 +72,7 @@ class Links:
 
     def __init__(self, url: str, namespace: str, limit: int, timeout_seconds: float) -> None:
         self._url = broker_url(url)
+        self._namespace = namespace
         self._timeout_seconds = timeout_seconds
         self._options = transport_options(url, namespace, consume=False, timeout_seconds=timeout_seconds)
         self._turns = threading.BoundedSemaphore(limit)
@@ -84,14 +112,10 @@ class Links:
         self._drop_idle()
 
     def _connect(self) -> Link:
-        connection = Connection(
-            self._url,
-            transport=PublishingTransport if is_redis(self._url) else None,
-            ssl=tls_options(self._url),
-            connect_timeout=self._timeout_seconds,
-            transport_options=self._options,
-        )
-        return Link(connection)
+        if is_redis(self._url):
+            return RedisLink(self._url, self._namespace, self._timeout_seconds)
+        connection = Connection(self._url, connect_timeout=self._timeout_seconds, transport_options=self._options)
+        return KombuLink(connection, self._timeout_seconds)
 
     def _take(self) -> Link | None:
         with self._lock:

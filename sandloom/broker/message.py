@@ -14,6 +14,11 @@ from sandloom.ids import ExecKey
 RING_TASK: Final = "sandloom.ring"
 RING_VERSION: Final = 1
 
+CONTENT_TYPE: Final = "application/json"
+CONTENT_ENCODING: Final = "utf-8"
+#: Durable, where the broker keeps messages at all.
+DELIVERY_MODE: Final = 2
+
 #: Arguments are shown to nobody: Flower, logs and events take these texts from the message's headers.
 REDACTED: Final = "(redacted)"
 

@@ -101,25 +101,11 @@ class KombuPublisher:
         try:
             with self._links.borrow() as link:
                 reused = link.used
-                self._publish_on(link.producer, queue, message)
+                link.publish(queue, message)
         except _TIMEOUTS:
             raise
         except Exception:
             if not reused:
                 raise
             with self._links.borrow(fresh=True) as link:
-                self._publish_on(link.producer, queue, message)
-
-    def _publish_on(self, producer: Any, queue: str, message: TaskMessage) -> None:
-        producer.publish(
-            message.body,
-            exchange="",
-            routing_key=queue,
-            content_type="application/json",
-            content_encoding="utf-8",
-            headers=message.headers,
-            delivery_mode=2,
-            retry=False,
-            confirm_timeout=self._timeout_seconds,
-            **message.properties,
-        )
+                link.publish(queue, message)

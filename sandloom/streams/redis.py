@@ -46,6 +46,7 @@ class RedisBus:
         self._breaker = Breaker(BREAKER_SECONDS)
         self._prefix = f"{namespace}:"
         self._heads_channel = f"{self._prefix}heads"
+        self._heads = self._heads_channel.encode()
         self._reply_channel = f"reply:{uuid.uuid4().hex}"
         self._handler: Callable[[dict[str, Any]], None] | None = None
         self._pool = redis.BlockingConnectionPool.from_url(
@@ -56,6 +57,8 @@ class RedisBus:
             socket_connect_timeout=timeout_seconds,
             socket_keepalive=True,
             retry=Retry(NoBackoff(), 0),
+            # There a message is an answer like any other; nothing here needs RESP3.
+            protocol=2,
         )
         self._client = redis.Redis(connection_pool=self._pool)
         self._start_lock = threading.Lock()
@@ -114,9 +117,9 @@ class RedisBus:
                     self._subscriber.start()
             return self._subscriber
 
-    def _receive(self, channel: str, data: bytes) -> None:
+    def _receive(self, channel: bytes, data: bytes) -> None:
         try:
-            if channel == self._heads_channel:
+            if channel == self._heads:
                 self._watchers.deliver(*decode_head(data))
             elif self._handler is not None:
                 self._handler(decode_reply(data))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import redis
-from redis.client import PubSub
 
 from sandloom.clock import monotonic_seconds
 
@@ -33,11 +32,11 @@ class Subscriber:
         self,
         pool: redis.ConnectionPool,
         channels: Sequence[str],
-        on_message: Callable[[str, bytes], None],
+        on_message: Callable[[bytes, bytes], None],
         on_connect: Callable[[], None],
     ) -> None:
         self._pool = pool
-        self._channels = tuple(channels)
+        self._channels = tuple(channel.encode() for channel in channels)
         self._on_message = on_message
         self._on_connect = on_connect
         self._connected = threading.Event()
@@ -68,11 +67,13 @@ class Subscriber:
     def _run(self) -> None:
         backoff_seconds = _FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
-            pubsub = PubSub(self._pool)
+            # Not one of the pool's, which are lent for a command each; nor redis-py's PubSub, which wraps every read in
+            # a look for more, a check of health and a retry.
+            connection: Any = self._pool.connection_class(**self._pool.connection_kwargs)
             try:
-                self._subscribe(pubsub)
+                self._subscribe(connection)
                 backoff_seconds = _FIRST_BACKOFF_SECONDS
-                self._receive(pubsub)
+                self._receive(connection)
             except (redis.RedisError, OSError) as error:
                 if self._connected.is_set() and not self._stopping.is_set():
                     log.warning("the bus connection was lost (%s); connecting again", type(error).__name__)
@@ -80,46 +81,41 @@ class Subscriber:
                 self._connected.clear()
                 self._socket = None
                 with contextlib.suppress(redis.RedisError, OSError):
-                    pubsub.close()
+                    connection.disconnect()
             self._stopping.wait(backoff_seconds * random.uniform(0.5, 1.0))
             backoff_seconds = min(2 * backoff_seconds, _MAX_BACKOFF_SECONDS)
 
-    def _subscribe(self, pubsub: PubSub) -> None:
-        pubsub.subscribe(*self._channels)
-        self._socket = getattr(pubsub.connection, "_sock", None)
+    def _subscribe(self, connection: Any) -> None:
+        connection.connect()
+        self._socket = getattr(connection, "_sock", None)
+        connection.send_command("SUBSCRIBE", *self._channels)
         missing = set(self._channels)
-        deadline_seconds = monotonic_seconds() + DEAD_SECONDS
         while missing:
-            if self._stopping.is_set() or monotonic_seconds() > deadline_seconds:
+            if self._stopping.is_set():
                 raise redis.ConnectionError("the subscription was not confirmed")
-            message = pubsub.get_message(timeout=1.0)
-            if message is not None and message["type"] == "subscribe":
-                missing.discard(_text(message["channel"]))
+            kind, channel, *_ = connection.read_response()
+            if kind == b"subscribe":
+                missing.discard(channel)
         self._connected.set()
         self._on_connect()
 
-    def _receive(self, pubsub: PubSub) -> None:
+    def _receive(self, connection: Any) -> None:
         heard_seconds = monotonic_seconds()
         while not self._stopping.is_set():
-            message = pubsub.get_message(timeout=IDLE_SECONDS)
-            now = monotonic_seconds()
-            if message is not None:
-                heard_seconds = now
-                self._handle(message)
-            elif now - heard_seconds > DEAD_SECONDS:
-                raise redis.ConnectionError("the connection is silent")
-            else:
-                pubsub.ping()
+            try:
+                kind, channel, *data = connection.read_response(timeout=IDLE_SECONDS, disconnect_on_error=False)
+            except redis.TimeoutError:
+                if monotonic_seconds() - heard_seconds > DEAD_SECONDS:
+                    raise
+                connection.send_command("PING")
+                continue
+            heard_seconds = monotonic_seconds()
+            if kind == b"message":
+                self._handle(channel, data[0])
 
-    def _handle(self, message: dict[str, Any]) -> None:
-        if message["type"] != "message":
-            return
+    def _handle(self, channel: bytes, data: bytes) -> None:
         try:
-            self._on_message(_text(message["channel"]), message["data"])
+            self._on_message(channel, data)
         except Exception:
             # Whatever one message did, the thread serves all readers of this process.
             log.exception("a bus message could not be handled")
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, MutableMapping
+from functools import cache
 from typing import Any, TextIO
 
 import structlog
+from structlog.typing import FilteringBoundLogger
 
 from sandloom.telemetry.redaction import redact_event
 from sandloom.telemetry.requests import current_request_id
@@ -28,27 +30,21 @@ def configure(level: str = "info", fmt: str = "auto", stream: TextIO | None = No
     console = fmt == "console" or (fmt == "auto" and output.isatty())
     # Rendering an exception as text comes before the redaction, which then sees its words too.
     shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
         _add_request_id,
         structlog.stdlib.add_logger_name,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.StackInfoRenderer(),
         structlog.processors.format_exc_info,
         redact_event,
     ]
+    renderer: Any = structlog.dev.ConsoleRenderer(colors=output.isatty()) if console else _json()
+    # Straight to the stream: a detour through the records and handlers of logging doubles the price of a line.
     structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.stdlib.PositionalArgumentsFormatter(),
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
+        processors=[*shared, renderer],
+        logger_factory=cache(lambda name=None: _Lines(output, name)),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         cache_logger_on_first_use=False,
     )
-    renderer: Any = structlog.dev.ConsoleRenderer(colors=output.isatty()) if console else _json()
     handler = logging.StreamHandler(output)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -63,10 +59,18 @@ def configure(level: str = "info", fmt: str = "auto", stream: TextIO | None = No
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
-def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+def get_logger(name: str) -> FilteringBoundLogger:
     """A logger: ``log.info("event", key=value)``."""
-    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+    logger: FilteringBoundLogger = structlog.get_logger(name)
     return logger
+
+
+class _Lines(structlog.WriteLogger):
+    """Writes whole lines; ``name`` is where they come from."""
+
+    def __init__(self, stream: TextIO, name: str | None) -> None:
+        super().__init__(stream)
+        self.name = name
 
 
 def _json() -> structlog.processors.JSONRenderer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, MutableMapping
+from functools import lru_cache
 from typing import Any
 
 HIDDEN = "[hidden]"
@@ -26,7 +27,7 @@ _USERINFO = re.compile(r"""(?<=://)[^\s"'/,@]*:[^\s"',]*(?=@)""")
 def redact(value: Any, depth: int = 0) -> Any:
     """A copy of ``value`` without what a secret name holds, bearer tokens and passwords in URLs."""
     if isinstance(value, str):
-        return _USERINFO.sub("***", _BEARER.sub(r"\1 ***", value))
+        return _redact_text(value)
     if depth >= _MAX_DEPTH:
         return HIDDEN if isinstance(value, Mapping | list | tuple | set) else value
     if isinstance(value, Mapping):
@@ -42,5 +43,13 @@ def redact_event(_logger: object, _method: str, event: MutableMapping[str, Any])
     return hidden
 
 
+def _redact_text(text: str) -> str:
+    # Most texts are one word and no URL; a token comes after its scheme and a space.
+    if len(text.split(maxsplit=1)) > 1:
+        text = _BEARER.sub(r"\1 ***", text)
+    return _USERINFO.sub("***", text) if "://" in text else text
+
+
+@lru_cache(maxsize=1024)
 def _is_secret(name: object) -> bool:
     return isinstance(name, str) and name.lower().replace("-", "_").removeprefix("sandbox_") in SECRET_NAMES

@@ -12,11 +12,15 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+import redis
 from kombu import Connection
 
 from sandloom.broker import publisher as module
+from sandloom.broker.links import KombuLink
+from sandloom.broker.message import task_message
 from sandloom.broker.publisher import KombuPublisher
 from sandloom.broker.queues import broker_url, queue, transport_options
+from sandloom.broker.redis_link import RedisLink
 from sandloom.errors import Unavailable
 from sandloom.ids import ExecKey
 from tests.services.account import free_port
@@ -108,6 +112,30 @@ def test_redis_keys_carry_the_namespace(redis_server: RedisServer, redis_url: st
         assert client.keys("*") == [f"{NAMESPACE}:{QUEUE}".encode()]
         document = json.loads(client.lindex(f"{NAMESPACE}:{QUEUE}", 0))
     assert document["headers"]["task"] == "sandloom.ring"
+
+
+def test_the_bytes_in_redis_are_those_of_kombu(redis_server: RedisServer, redis_url: str) -> None:
+    message = task_message("sandloom.connect", {"envelope": {"text": "ä€"}}, task_id="an-id", ignore_result=False)
+    options = transport_options(redis_url, NAMESPACE, consume=False)
+    for link in (
+        KombuLink(Connection(redis_url, transport_options=options), 5.0),
+        RedisLink(redis_url, NAMESPACE, 5.0),
+    ):
+        link.publish(QUEUE, message)
+        link.close()
+    with redis_server.client(int(redis_url.rpartition("/")[2])) as client:
+        assert client.keys("*") == [f"{NAMESPACE}:{QUEUE}".encode()]
+        ours, kombus = client.lrange(f"{NAMESPACE}:{QUEUE}", 0, -1)
+    # Equal to the byte, but for the one part that is random.
+    tags = [json.loads(document)["properties"]["delivery_tag"].encode() for document in (ours, kombus)]
+    assert tags[0] != tags[1]
+    assert ours.replace(tags[0], b"") == kombus.replace(tags[1], b"")
+
+
+@pytest.mark.parametrize("word", ["none", "CERT_NONE"])
+def test_certificates_are_named_in_kombus_words_or_in_those_of_redis(word: str) -> None:
+    with pytest.raises(redis.ConnectionError):
+        RedisLink(f"rediss://127.0.0.1:{free_port()}/0?ssl_cert_reqs={word}", NAMESPACE, 0.5)
 
 
 def test_a_publisher_survives_a_restart_of_redis(private_redis: RedisServer) -> None:
