@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sandloom.execution import argv, etc, failure, limits
 from sandloom.execution.cgroups import CommandGroup, Groups
+from sandloom.execution.machine import Machine, Machines, Seat
 from sandloom.execution.output import Sink, Stream
 from sandloom.execution.process import Incarnation, Spawner
 from sandloom.execution.spawner import mounts, wire
@@ -37,6 +38,7 @@ class Runner:
     def __init__(self, spawner: Spawner, groups: Groups | None = None) -> None:
         self._spawner = spawner
         self._groups = groups
+        self._machines = Machines()
         self._identities: dict[tuple[str, int, int, str], str] = {}
         self._plan_sources: tuple[Plan, list[mounts.Source]] | None = None
 
@@ -46,13 +48,14 @@ class Runner:
         Raises ``SpecInvalid``, ``BudgetsUnavailable`` and ``SpawnerUnavailable``. A program that is missing, or
         isolation that cannot be set up, is a ``Verdict``.
         """
-        line = argv.build(spec, self._identity(spec))
-        group = self._group(spec)
-        fixed_sources = self._fixed_sources(spec.plan)
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            seat = self._seat(spec)
+            ours.callback(seat.leave)
+            line = argv.build(spec, self._identity(spec), seat.machine)
+            group = self._group(spec)
             if group is not None:
                 ours.callback(group.finish)
-            body = _request(spec, line, group, fixed_sources)
+            body = _request(spec, line, group, seat.machine, self._fixed_sources(spec.plan))
             control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours.callback(control.close)
             theirs.callback(their_control.close)
@@ -75,12 +78,18 @@ class Runner:
                 theirs.callback(os.close, stdin_fd)
             incarnation = self._spawner.spawn(body, fds, stdin_fd)
             ours.pop_all()
-        return Handle(spec, control, streams, guard, incarnation, group)
+        return Handle(spec, control, streams, guard, incarnation, seat, group)
 
     def forget(self, group: str) -> None:
         """A sandbox is gone, and its cgroup with it."""
         if self._groups is not None:
             self._groups.forget(group)
+
+    def _seat(self, spec: Spec) -> Seat:
+        try:
+            return self._machines.seat(spec)
+        except OSError as error:
+            raise BudgetsUnavailable(f"what the command would see of the machine cannot be made: {error}") from error
 
     def _group(self, spec: Spec) -> CommandGroup | None:
         wanted = spec.budgets.controllers | spec.own_budgets.controllers
@@ -118,7 +127,11 @@ def _sources(paths: Iterable[str]) -> list[mounts.Source]:
 
 
 def _request(
-    spec: Spec, line: argv.CommandLine, group: CommandGroup | None, fixed_sources: list[mounts.Source]
+    spec: Spec,
+    line: argv.CommandLine,
+    group: CommandGroup | None,
+    machine: Machine,
+    fixed_sources: list[mounts.Source],
 ) -> bytes:
     owned = spec.home_dirs
     return wire.pack(
@@ -137,6 +150,7 @@ def _request(
             "attach": [] if group is None else group.attach,
             "open": _files_to_open(spec),
             "enters": line.enters,
+            "cpus": machine.cpus,
             "kill_group": "" if group is None else group.kill,
         }
     )
@@ -182,9 +196,11 @@ class Handle:
         streams: list[Stream],
         guard: _Guard,
         incarnation: Incarnation,
+        seat: Seat,
         group: CommandGroup | None = None,
     ) -> None:
         self._spec = spec
+        self._seat = seat
         self._group = group
         self._guard = guard
         guard.on_error = self.cancel
@@ -222,6 +238,7 @@ class Handle:
             stream.close()
         if self._group is not None:
             self._group.abandon()
+        self._seat.leave()
 
     def _pump(self) -> bytes:
         """Output to the sink until the spawner answers; returns its datagram, empty when it died."""

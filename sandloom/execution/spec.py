@@ -115,7 +115,7 @@ class SystemMount:
 class Plan:
     """How every command of a worker is isolated: what the probe selected by real runs.
 
-    ``seccomp_file`` holds the filter's program; ``None``: no filter.
+    ``seccomp_file`` holds the filter's program; ``None``: no filter. Below ``machine_dir`` lie the files of ``machine``.
     """
 
     bwrap: str
@@ -131,6 +131,7 @@ class Plan:
     resolv_conf: str | None = None
     whole_etc: bool = False
     seccomp_file: str | None = None
+    machine_dir: str = ""
 
 
 @dataclass(frozen=True, slots=True)
