@@ -89,11 +89,21 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Bounds on processes as a whole, held by cgroups. ``None``: not bounded. A ``cpu_percent`` of 100 is one core."""
+    """Bounds on processes as a whole, held by cgroups, and on what they keep on the disk. ``None``: not bounded.
+
+    A ``cpu_percent`` of 100 is one core.
+    """
 
     memory_bytes: int | None = None
     cpu_percent: int | None = None
     pids: int | None = None
+    disk_bytes: int | None = None
+    inodes: int | None = None
+
+    @property
+    def disk(self) -> bool:
+        """Whether the disk is bounded."""
+        return self.disk_bytes is not None or self.inodes is not None
 
     @property
     def controllers(self) -> frozenset[str]:
