@@ -86,8 +86,8 @@ class Node:
     # --- start ---
 
     def start(self) -> None:
-        """In this order: ground, byte channel bound, addresses dialled from a sandbox, registration, lease, then everything
-        that takes work."""
+        """In this order: ground, byte channel bound, servers dialled from a sandbox, registration, lease, then what
+        takes work."""
         self._ground = prepare(self._settings)
         self._channel = Channel(self._settings.data_host, self._settings.data_port, self._ground.sandbox_uids)
         try:

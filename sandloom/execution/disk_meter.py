@@ -19,6 +19,7 @@ from sandloom.execution.spec import BudgetsUnavailable
 
 _MAX_DATAGRAM_BYTES = 64 * 1024
 _SEND_SECONDS = 5
+# As the spawner's: nothing else of the service is ever imported over there.
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); import meter.server as s; sys.path.pop(0); s.main(int(sys.argv[2]))"
 )

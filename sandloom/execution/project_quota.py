@@ -43,7 +43,7 @@ class ProjectQuota:
         except OSError as error:
             os.close(self._fd)
             raise BudgetsUnavailable(
-                f"the file system of {directory} has no project quota ({error.strerror}): mount ext4 or xfs with prjquota"
+                f"the file system of {directory} has no project quota in force: mount ext4 or xfs with prjquota"
             ) from error
 
     def close(self) -> None:

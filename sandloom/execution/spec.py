@@ -125,7 +125,7 @@ class SystemMount:
 class Plan:
     """How every command of a worker is isolated: what the probe selected by real runs.
 
-    ``seccomp_file`` holds the filter's program; ``None``: no filter. Below ``machine_dir`` lie the files of ``machine``.
+    ``seccomp_file`` holds the filter's program; ``None``: no filter. ``machine_dir``: see ``machine``.
     """
 
     bwrap: str

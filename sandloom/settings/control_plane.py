@@ -32,7 +32,12 @@ def control_plane(settings: Settings, channel: str | None = None) -> list[Target
     Never a password. ``channel``: the URL of the worker's byte channel.
     """
     found = [*_servers(settings), *_http(settings, channel), *_metadata(settings)]
-    unique = {(target["protocol"], target["host"], target["port"], target["socket"]): target for target in found}
+    unique: dict[tuple[str, ...], Target] = {}
+    for target in found:
+        # One server may be several things.
+        known = unique.setdefault(tuple(str(target[part]) for part in ("protocol", "host", "port", "socket")), target)
+        if known is not target:
+            known["name"] = f"{known['name']}, {target['name']}"
     return list(unique.values())
 
 
@@ -70,26 +75,22 @@ def _of_url(name: str, protocol: str, url: str, *, tls: bool) -> Target:
 
 
 def _http(settings: Settings, channel: str | None) -> Iterator[Target]:
-    yield _target(
-        "Flower", "http", "127.0.0.1", FLOWER_PORT, f"put a password before it (--basic-auth), {_ISOLATED}", path="/"
-    )
+    flower = f"put a password before it (--basic-auth), {_ISOLATED}"
+    yield _target("Flower", "http", "127.0.0.1", FLOWER_PORT, flower)
+    other = f"let nothing else answer there, {_ISOLATED}"
     host = settings.host if settings.host not in ("0.0.0.0", "::", "") else "127.0.0.1"
-    yield _target(
-        "API", "http", host, settings.port, f"let nothing else answer there, {_ISOLATED}", path="/api/v1/sandboxes"
-    )
+    yield _target("API", "http", host, settings.port, other, path="/api/v1/sandboxes")
     if channel:
-        parts = urlsplit(channel)
-        yield _target(
-            "byte channel", "http", parts.hostname or "", parts.port or 0, f"let nothing else answer there, {_ISOLATED}",
-            path="/internal/v1/raw",
-        )  # fmt: skip
+        yield _of_http("byte channel", channel, other, "/internal/v1/raw")
     if settings.blobstore_endpoint:
-        parts = urlsplit(settings.blobstore_endpoint)
-        tls = parts.scheme == "https"
-        yield _target(
-            "object store (SANDBOX_BLOBSTORE_ENDPOINT)", "http", parts.hostname or "", parts.port or (443 if tls else 80),
-            f"deny it to anonymous users, {_ISOLATED}", tls=tls, path=f"/{settings.blobstore_bucket or ''}",
-        )  # fmt: skip
+        name, path = "object store (SANDBOX_BLOBSTORE_ENDPOINT)", f"/{settings.blobstore_bucket or ''}"
+        yield _of_http(name, settings.blobstore_endpoint, f"deny it to anonymous users, {_ISOLATED}", path)
+
+
+def _of_http(name: str, url: str, remedy: str, path: str) -> Target:
+    parts = urlsplit(url)
+    tls = parts.scheme == "https"
+    return _target(name, "http", parts.hostname or "", parts.port or (443 if tls else 80), remedy, tls=tls, path=path)
 
 
 def _metadata(settings: Settings) -> Iterator[Target]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -95,5 +96,5 @@ def test_who_takes_more_processors_still_gets_the_budget(make_budgeted):
 def test_without_budgets_the_machine_is_the_machine(sandbox):
     assert words(sandbox, "nproc; test ! -e /sys; echo $?") == [str(len(os.sched_getaffinity(0))), "0"]
     if sandbox.template.plan.pid_namespace:
-        total = open("/proc/meminfo").readline().split()[1]
+        total = Path("/proc/meminfo").read_text().split()[1]
         assert words(sandbox, "sed -n 1p /proc/meminfo")[1] == total

@@ -40,7 +40,7 @@ class Server:
     """``serve`` returns when the worker is gone.
 
     Requests, one JSON object each: ``{"do": "count", "id", "paths", "bounds"}``, ``{"do": "watch" | "look", "name",
-    "paths", "bounds"}``, ``{"do": "rest" | "forget", "name"}``. Answers: a count with the ``id`` or ``name`` that it is for.
+    "paths", "bounds"}``, ``{"do": "rest" | "forget", "name"}``. Answers: a count, with its ``id`` or ``name``.
     """
 
     def __init__(self, sock: socket.socket) -> None:
