@@ -65,7 +65,7 @@ class DiskMeter:
             del self._asked[number]
 
     def watch(self, name: str, paths: Sequence[str], bounds: Bounds) -> None:
-        """Count every second while commands run, until ``rest``. Raises ``BudgetsUnavailable``."""
+        """Count again and again while commands run, until ``rest``. Raises ``BudgetsUnavailable``."""
         self._send({"do": "watch", "name": name, "paths": list(paths), "bounds": bounds})
 
     def look(self, name: str, paths: Sequence[str], bounds: Bounds) -> None:

@@ -223,3 +223,19 @@ def test_without_a_meter_a_disk_budget_is_no_start_and_without_a_budget_there_is
     bounded = replace(sandbox.template, budgets=Budgets(disk_bytes=MIB))
     with pytest.raises(BudgetsUnavailable, match="disk"):
         Runner(spawner).start(bounded, lambda *_: None)
+
+
+NAMELESS = """
+import os
+fd = os.open('big', os.O_RDWR | os.O_CREAT)
+os.unlink('big')
+os.write(fd, bytes(8 << 20))
+print(os.fstat(fd).st_blocks * 512 >= 8 << 20, flush=True)
+"""
+
+
+def test_not_contained_an_open_file_without_a_name_is_not_counted_and_is_gone_with_the_command(make_bounded):
+    sandbox = make_bounded(disk_bytes=2 * MIB)
+    assert sandbox.python(f"{NAMELESS}import time; time.sleep(2)").text == "True"
+    assert list(sandbox.workspace.iterdir()) == []
+    assert sandbox.run("true").verdict.exit_code == 0

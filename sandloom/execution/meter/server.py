@@ -15,7 +15,9 @@ from typing import Any, NoReturn
 
 from .walk import Walk
 
-INTERVAL_SECONDS = 1.0
+#: Between two counts of one sandbox at least, and so many times as long as one takes.
+INTERVAL_SECONDS = 0.25
+_INTERVAL_COUNTS = 4
 # Of a processor at most: after each slice of work it sleeps three times as long, unless someone waits.
 SLICE_SECONDS = 0.02
 _REST = 3
@@ -33,7 +35,12 @@ class _Watched:
     running: bool = False
     due: float | None = None
     counted: float = 0.0
+    spent: float = 0.0
     suspected: bool = False
+
+    @property
+    def interval_seconds(self) -> float:
+        return max(INTERVAL_SECONDS, _INTERVAL_COUNTS * self.spent)
 
 
 class Server:
@@ -49,6 +56,7 @@ class Server:
         self._asked: list[tuple[int, Walk]] = []
         self._current: tuple[_Watched, Walk] | None = None
         self._rest_until = 0.0
+        self._spent = 0.0
 
     def serve(self) -> None:
         poll = select.poll()
@@ -96,14 +104,14 @@ class Server:
         if wanted == "rest":
             if watched is not None:
                 watched.running = False
-                watched.due = max(now, watched.counted + INTERVAL_SECONDS)
+                watched.due = max(now, watched.counted + watched.interval_seconds)
             return
         if watched is None:
             watched = _Watched(name, request["paths"], tuple(request["bounds"]))
             self._watched[name] = watched
         if wanted == "watch":
             watched.running = True
-        watched.due = watched.due or now + INTERVAL_SECONDS
+        watched.due = watched.due or max(now + INTERVAL_SECONDS, watched.counted + watched.interval_seconds)
 
     def _work(self) -> None:
         until = time.monotonic() + SLICE_SECONDS
@@ -121,10 +129,13 @@ class Server:
             return
         began = time.monotonic()
         watched, walk = self._current
-        if walk.step(until):
-            self._current = None
-            self._counted(watched, walk)
+        done = walk.step(until)
         ended = time.monotonic()
+        self._spent += ended - began
+        if done:
+            self._current = None
+            watched.spent = self._spent
+            self._counted(watched, walk)
         self._rest_until = ended + _REST * (ended - began)
 
     def _begin(self) -> None:
@@ -132,7 +143,7 @@ class Server:
         due = [watched for watched in self._watched.values() if watched.due is not None and watched.due <= now]
         if due:
             next_one = min(due, key=lambda watched: watched.due or 0.0)
-            next_one.due = None
+            next_one.due, self._spent = None, 0.0
             self._current = next_one, Walk(next_one.paths, *next_one.bounds)
 
     def _counted(self, watched: _Watched, walk: Walk) -> None:
@@ -147,7 +158,7 @@ class Server:
             return
         watched.suspected = False
         if watched.running:
-            watched.due = watched.due or now + INTERVAL_SECONDS
+            watched.due = watched.due or now + watched.interval_seconds
         self._answer({"name": watched.name, **walk.result()})
 
     def _answer(self, answer: dict[str, Any]) -> None:
