@@ -99,9 +99,7 @@ def test_no_bwrap_is_blocked_with_2() -> None:
 
 
 @pytest.mark.bwrap
-@pytest.mark.parametrize(
-    ("name", "value"), [("NETWORK_MODE", "allowlist"), ("TELEMETRY_SINK", "x")]
-)
+@pytest.mark.parametrize(("name", "value"), [("NETWORK_MODE", "allowlist"), ("TELEMETRY_SINK", "x")])
 def test_what_cannot_be_enforced_is_blocked_and_named(name: str, value: str) -> None:
     done = doctor(**{name: value})
     assert done.return_value == 2
