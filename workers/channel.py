@@ -30,6 +30,7 @@ from sandloom.errors import (
     RequestTimeout,
     SandloomError,
     StaleRoute,
+    Unavailable,
 )  # fmt: skip
 from sandloom.execution.file_faults import FileFault
 from sandloom.execution.open_file import OpenFile
@@ -100,10 +101,13 @@ class Channel:
         host, port = self._server.bind_addr[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    def serve(self, node: NodeContext) -> None:
-        self._node = node
+    def serve(self) -> None:
+        """Answer; until ``open_to`` nobody gets anything but the word to come again."""
         self._thread = threading.Thread(target=self._server.serve, name="channel", daemon=True)
         self._thread.start()
+
+    def open_to(self, node: NodeContext) -> None:
+        self._node = node
 
     def close(self) -> None:
         """Also ends transfers that are going on."""
@@ -130,8 +134,10 @@ class Channel:
 
     def _answer(self, environ: Environ, start: StartResponse) -> Iterable[bytes]:
         node = self._node
-        if node is None or environ["PATH_INFO"] != PATH:
+        if environ["PATH_INFO"] != PATH:
             raise NotFound
+        if node is None:
+            raise Unavailable
         if environ["REQUEST_METHOD"] == "GET":
             envelope = open_envelope(node, environ, "raw.read")
             return _read(node, envelope, arguments(RawArgs, envelope.args), environ.get("HTTP_RANGE"), start)

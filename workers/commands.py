@@ -10,6 +10,7 @@ from sandloom.contracts.ports import Bus
 from sandloom.errors import DiskFull, LaunchFailed, SandloomError, Unavailable, WorkspaceFailed
 from sandloom.execs.records import Exec, Outcome
 from sandloom.execs.service import Execs
+from sandloom.execution.disk import DiskBudgetReached
 from sandloom.execution.runner import Handle, Runner
 from sandloom.execution.spec import BudgetsUnavailable, Plan, SpawnerUnavailable, SpecInvalid
 from sandloom.ids import ExecKey, SandboxKey
@@ -24,6 +25,7 @@ from workers.translate import (
     Ending,
     Home,
     budgets_refused,
+    disk_refused,
     env_refused,
     group_of,
     limits_of,
@@ -168,6 +170,8 @@ class Commands:
             handle = engine.runner.start(spec, writer.sink)
         except SpecInvalid as error:
             raise env_refused(str(error)) from error
+        except DiskBudgetReached as error:
+            return [], disk_refused(str(error))
         except BudgetsUnavailable as error:
             log.error("budgets cannot be held", reason=str(error))
             raise budgets_refused(spec) from error

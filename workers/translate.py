@@ -104,7 +104,13 @@ def limits_of(settings: Settings) -> Limits:
 
 
 def budgets_of(settings: Settings) -> Budgets:
-    return Budgets(settings.budget_memory_bytes, settings.budget_cpu_percent, settings.budget_pids)
+    return Budgets(
+        settings.budget_memory_bytes,
+        settings.budget_cpu_percent,
+        settings.budget_pids,
+        settings.budget_disk_bytes,
+        settings.budget_inodes,
+    )
 
 
 def group_of(key: SandboxKey) -> str:
@@ -179,6 +185,12 @@ def _not_started(verdict: Verdict, fault: LaunchFault) -> Outcome:
 def refused(error: SandloomError) -> Outcome:
     """The receipt of a command that this node did not start."""
     return Outcome(ExecStatus.FAILED, Reason.NOT_STARTED.value, detail=error.detail, error=error.code)
+
+
+def disk_refused(detail: str) -> Outcome:
+    """The receipt of a command that is not started because its sandbox has too much on the disk."""
+    advice = f"{detail}; delete files through the file API first"
+    return Outcome(ExecStatus.FAILED, Reason.DISK.value, detail=advice, error=DiskFull.code)
 
 
 def lost(detail: str) -> Outcome:

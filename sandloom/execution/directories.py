@@ -13,3 +13,7 @@ class Directories:
     home: str
     envs: str
     cache: str
+
+    @property
+    def all(self) -> tuple[str, str, str, str]:
+        return self.workspace, self.home, self.envs, self.cache

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 from sandloom.execution.directories import Directories
+from sandloom.execution.disk import Growth, Room, Unbounded
 from sandloom.execution.file_entries import Entry, entry_of
 from sandloom.execution.file_faults import FaultKind, FileFault, fault_of, translated
 from sandloom.execution.file_writer import FileWriter
@@ -58,6 +59,7 @@ class SandboxFiles:
         trash: Trash,
         limits: FileLimits | None = None,
         locks: PathLocks | None = None,
+        room: Room | None = None,
     ) -> None:
         if os.geteuid() != 0 and uid != os.geteuid():
             raise ValueError(f"only root can handle files of uid {uid}")
@@ -66,6 +68,7 @@ class SandboxFiles:
         self._directories = directories
         self._uid, self._gid = uid, gid
         self._trash = trash
+        self._room = room or Unbounded()
 
     def read(self, path: str, max_bytes: int | None = None) -> bytes:
         """The whole content; TOO_LARGE (with ``size_bytes``) above ``max_bytes`` or ``max_file_bytes``."""
@@ -94,12 +97,17 @@ class SandboxFiles:
         """
         place = self._changeable(path)
         limit = self.limits.max_raw_bytes if max_bytes is None else max_bytes
-        with self.locks.using(Use.WRITE, place), self._open_parent(place) as parent_fd:
+        with (
+            self.locks.using(Use.WRITE, place),
+            self._open_parent(place) as parent_fd,
+            self._room.growing(place.text) as grow,
+        ):
+            grow(0, inodes=1)
             with translated(place.text):
                 self._refuse_directory(parent_fd, place)
                 writer = FileWriter(parent_fd, self._acting)
             with writer:
-                size_bytes = _copy(chunks, writer, limit, place.text)
+                size_bytes = _copy(chunks, writer, limit, place.text, grow)
                 with translated(place.text):
                     writer.commit(place.name, mode)
         return size_bytes
@@ -124,7 +132,12 @@ class SandboxFiles:
         """Makes the directory (mode 0755). With ``parents`` also those above, and one that is there is no error but
         False."""
         place = self._changeable(path)
-        with self.locks.using(Use.WRITE, place), translated(place.text):
+        with (
+            self.locks.using(Use.WRITE, place),
+            self._room.growing(place.text) as grow,
+            translated(place.text),
+        ):
+            grow(0, inodes=len(place.parts) if parents else 1)
             if not parents:
                 with self._open_parent(place) as parent_fd:
                     self._make(parent_fd, place.name)
@@ -143,6 +156,7 @@ class SandboxFiles:
                     raise FileFault(FaultKind.NOT_EMPTY, f"{place.text} is a directory with entries")
                 self._remove_tree(parent_fd, place)
             sync_directory(parent_fd)
+        self._room.freed()
 
     def move(self, source: str, destination: str, overwrite: bool = False) -> None:
         """Renames; with ``overwrite`` replaces a file by a file or an empty directory by a directory."""
@@ -282,12 +296,13 @@ def _remove_plainly(parent_fd: int, name: bytes) -> bool:
     return True
 
 
-def _copy(chunks: Iterable[bytes], writer: FileWriter, max_bytes: int, path: str) -> int:
+def _copy(chunks: Iterable[bytes], writer: FileWriter, max_bytes: int, path: str, grow: Growth) -> int:
     size_bytes = 0
     for chunk in chunks:
         size_bytes += len(chunk)
         if size_bytes > max_bytes:
             raise FileFault(FaultKind.TOO_LARGE, f"{path} may have at most {max_bytes} bytes", max_bytes=max_bytes)
+        grow(len(chunk))
         try:
             writer.write(chunk)
         except OSError as error:

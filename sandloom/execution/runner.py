@@ -13,6 +13,8 @@ from pathlib import Path
 
 from sandloom.execution import argv, etc, failure, limits
 from sandloom.execution.cgroups import CommandGroup, Groups
+from sandloom.execution.disk import DiskBudgets, Watched
+from sandloom.execution.machine import Machine, Machines, Seat
 from sandloom.execution.output import Sink, Stream
 from sandloom.execution.process import Incarnation, Spawner
 from sandloom.execution.spawner import mounts, wire
@@ -34,25 +36,29 @@ _SAID_TO_THE_CALLER = {
 class Runner:
     """Starts commands on a spawner. Thread-safe; of sandboxes it holds only their cgroups, in ``groups``."""
 
-    def __init__(self, spawner: Spawner, groups: Groups | None = None) -> None:
+    def __init__(self, spawner: Spawner, groups: Groups | None = None, disk: DiskBudgets | None = None) -> None:
         self._spawner = spawner
         self._groups = groups
+        self._disk = disk
+        self._machines = Machines()
         self._identities: dict[tuple[str, int, int, str], str] = {}
         self._plan_sources: tuple[Plan, list[mounts.Source]] | None = None
 
     def start(self, spec: Spec, sink: Sink) -> Handle:
         """Start ``spec``; its output goes to ``sink('stdout' | 'stderr', chunk)`` from the thread inside ``wait``.
 
-        Raises ``SpecInvalid``, ``BudgetsUnavailable`` and ``SpawnerUnavailable``. A program that is missing, or
-        isolation that cannot be set up, is a ``Verdict``.
+        Raises ``SpecInvalid``, ``BudgetsUnavailable``, ``DiskBudgetReached`` and ``SpawnerUnavailable``. A program that
+        is missing, or isolation that cannot be set up, is a ``Verdict``.
         """
-        line = argv.build(spec, self._identity(spec))
-        group = self._group(spec)
-        fixed_sources = self._fixed_sources(spec.plan)
+        self._admit_to_disk(spec)
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            seat = self._seat(spec)
+            ours.callback(seat.leave)
+            line = argv.build(spec, self._identity(spec), seat.machine)
+            group = self._group(spec)
             if group is not None:
                 ours.callback(group.finish)
-            body = _request(spec, line, group, fixed_sources)
+            body = _request(spec, line, group, seat.machine, self._fixed_sources(spec.plan))
             control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours.callback(control.close)
             theirs.callback(their_control.close)
@@ -74,13 +80,32 @@ class Runner:
                 stdin_fd = _stdin(spec.stdin)
                 theirs.callback(os.close, stdin_fd)
             incarnation = self._spawner.spawn(body, fds, stdin_fd)
+            handle = Handle(spec, control, streams, guard, incarnation, seat, group)
+            ours.callback(handle.close)
+            if self._disk is not None and spec.budgets.disk:
+                handle.disk = self._disk.watch(spec.group, spec.home_dirs, spec.budgets, handle.end_at_disk_budget)
             ours.pop_all()
-        return Handle(spec, control, streams, guard, incarnation, group)
+        return handle
 
     def forget(self, group: str) -> None:
         """A sandbox is gone, and its cgroup with it."""
         if self._groups is not None:
             self._groups.forget(group)
+        if self._disk is not None:
+            self._disk.forget(group)
+
+    def _admit_to_disk(self, spec: Spec) -> None:
+        if not spec.budgets.disk:
+            return
+        if self._disk is None:
+            raise BudgetsUnavailable("this worker holds no disk budgets")
+        self._disk.admit(spec.group, spec.home_dirs, spec.budgets)
+
+    def _seat(self, spec: Spec) -> Seat:
+        try:
+            return self._machines.seat(spec)
+        except OSError as error:
+            raise BudgetsUnavailable(f"what the command would see of the machine cannot be made: {error}") from error
 
     def _group(self, spec: Spec) -> CommandGroup | None:
         wanted = spec.budgets.controllers | spec.own_budgets.controllers
@@ -118,9 +143,12 @@ def _sources(paths: Iterable[str]) -> list[mounts.Source]:
 
 
 def _request(
-    spec: Spec, line: argv.CommandLine, group: CommandGroup | None, fixed_sources: list[mounts.Source]
+    spec: Spec,
+    line: argv.CommandLine,
+    group: CommandGroup | None,
+    machine: Machine,
+    fixed_sources: list[mounts.Source],
 ) -> bytes:
-    owned = spec.home_dirs
     return wire.pack(
         {
             "argv": line.argv,
@@ -133,10 +161,11 @@ def _request(
             "timeout_seconds": spec.timeout_seconds,
             "grace_seconds": spec.terminate_grace_seconds,
             "fixed_sources": fixed_sources,
-            "own_sources": _sources((owned.workspace, owned.home, owned.envs, owned.cache)),
+            "own_sources": _sources(spec.home_dirs.all),
             "attach": [] if group is None else group.attach,
             "open": _files_to_open(spec),
             "enters": line.enters,
+            "cpus": machine.cpus,
             "kill_group": "" if group is None else group.kill,
         }
     )
@@ -182,9 +211,11 @@ class Handle:
         streams: list[Stream],
         guard: _Guard,
         incarnation: Incarnation,
+        seat: Seat,
         group: CommandGroup | None = None,
     ) -> None:
         self._spec = spec
+        self._seat = seat
         self._group = group
         self._guard = guard
         guard.on_error = self.cancel
@@ -194,6 +225,8 @@ class Handle:
         self._lock = threading.Lock()
         self._verdict: Verdict | None = None
         self._cancelled = False
+        self._disk_reached = ""
+        self.disk = Watched(lambda: None, lambda: "")
 
     def cancel(self) -> None:
         """TERM, grace, KILL to everything the command started. Idempotent; after the end it does nothing."""
@@ -201,6 +234,14 @@ class Handle:
             if not self._cancelled:
                 self._cancelled = True
                 self._control.send(wire.CANCEL)
+
+    def end_at_disk_budget(self, detail: str) -> None:
+        """KILL without grace, in which the command would go on to write; the verdict says ``disk``. Idempotent."""
+        with self._lock, contextlib.suppress(OSError):
+            if not self._cancelled:
+                self._cancelled = True
+                self._disk_reached = detail
+                self._control.send(wire.KILL)
 
     def wait(self) -> Verdict:
         """Pass on output until the command is over. No process of it is alive when this returns.
@@ -222,6 +263,8 @@ class Handle:
             stream.close()
         if self._group is not None:
             self._group.abandon()
+        self._seat.leave()
+        self.disk.stop()
 
     def _pump(self) -> bytes:
         """Output to the sink until the spawner answers; returns its datagram, empty when it died."""
@@ -270,6 +313,7 @@ class Handle:
                 cpu_seconds=self._spec.limits.cpu_seconds,
                 stderr_head=stderr.head,
                 group=group,
+                disk_reached=self._disk_reached or self.disk.reached(),
             )
         else:
             verdict = failure.lost(f"the spawner of {self._spec.name} died")
