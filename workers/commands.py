@@ -37,6 +37,9 @@ from workers.translate import (
 
 log = get_logger("sandloom.workers.commands")
 
+#: A command is announced as running after this: one that ends at once has its end to say it.
+ANNOUNCE_SECONDS = 0.050
+
 
 class Running:
     """A command that this node claimed or is about to claim. The first reason to end it counts."""
@@ -122,7 +125,6 @@ class Commands:
         record = self._claim(ledger, running.key)
         if record is None:
             return None
-        self._bus.publish_head(running.key, ledger.seq, False)
         try:
             events, outcome = self._execute(running, record, home, ledger)
         except SandloomError as error:
@@ -179,7 +181,7 @@ class Commands:
             log.error("the spawner takes no command", reason=str(error))
             raise LaunchFailed("The worker cannot start commands at the moment.") from error
         running.attach(handle)
-        verdict = handle.wait()
+        verdict = handle.wait(lambda: self._bus.publish_head(running.key, ledger.seq, False), ANNOUNCE_SECONDS)
         if verdict.error is not None:
             log.warning(
                 "command not started", exec_id=running.key.exec_id, fault=verdict.error.value, detail=verdict.detail

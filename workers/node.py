@@ -150,8 +150,9 @@ class Node:
         self._announcer = Announcer(services.execs, services.bus, results)
         self._sweeper = Sweeper(identity, services.execs, self.commands, self._lane, direct, services.watcher, results)
         self._lanes = ControlLanes()
+        forwarder = QueueForwarder(app, self._context)
         app.reception = NodeReception(
-            self._lanes, node_lanes(), self._lane, direct, QueueForwarder(app, self._context), DISPATCH_QUEUE
+            self._lanes, node_lanes(), self._lane, self.commands.run, direct, forwarder, DISPATCH_QUEUE
         )
         register_node(app, self._context, direct)
         register_maintenance(app, services.maintenance(app))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
@@ -33,7 +33,7 @@ from sandloom.errors import (
 from sandloom.execs.records import Exec, Outcome
 from sandloom.execs.states import ExecStatus, Reason, status_for
 from sandloom.execution.file_faults import FaultKind, FileFault
-from sandloom.execution.spec import Budgets, Directories, LaunchFault, Limits, Plan, Spec, Verdict
+from sandloom.execution.spec import Budgets, Directories, LaunchFault, Limits, Plan, Spec, Usage, Verdict
 from sandloom.ids import SandboxKey
 from sandloom.settings import Settings
 
@@ -67,6 +67,9 @@ _LAUNCH: Mapping[LaunchFault, type[SandloomError]] = {
 _LAUNCH_EXIT_CODE = {LaunchFault.PROGRAM_NOT_FOUND: 127, LaunchFault.PROGRAM_NOT_EXECUTABLE: 126}
 #: What a client may read of these would name paths of the host.
 _OPERATORS_ONLY = frozenset({LaunchFault.ISOLATION_FAILED, LaunchFault.SPAWNER_LOST})
+
+#: Plain values all: ``dataclasses.asdict`` would copy each of them deeply.
+_USAGE = tuple(field.name for field in fields(Usage))
 
 _FILES: Mapping[FaultKind, type[SandloomError]] = {
     FaultKind.PATH_INVALID: PathInvalid,
@@ -161,9 +164,13 @@ def outcome_of(verdict: Verdict, ending: Ending | None = None) -> Outcome:
         detail=detail,
         error=WorkerLost.code if reason is Reason.WORKER_LOST else None,
         truncated=verdict.truncated,
-        usage=asdict(verdict.usage),
+        usage=_usage(verdict),
         duration_ms=verdict.duration_ms,
     )
+
+
+def _usage(verdict: Verdict) -> dict[str, Any]:
+    return {name: getattr(verdict.usage, name) for name in _USAGE}
 
 
 def _not_started(verdict: Verdict, fault: LaunchFault) -> Outcome:
@@ -177,7 +184,7 @@ def _not_started(verdict: Verdict, fault: LaunchFault) -> Outcome:
         detail=detail or error().detail,
         error=error.code,
         truncated=verdict.truncated,
-        usage=asdict(verdict.usage),
+        usage=_usage(verdict),
         duration_ms=verdict.duration_ms,
     )
 

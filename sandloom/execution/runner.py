@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -224,6 +225,7 @@ class Handle:
         self._incarnation = incarnation
         self._lock = threading.Lock()
         self._verdict: Verdict | None = None
+        self._lasting: tuple[float, Callable[[], object]] | None = None
         self._cancelled = False
         self._disk_reached = ""
         self.disk = Watched(lambda: None, lambda: "")
@@ -243,12 +245,14 @@ class Handle:
                 self._disk_reached = detail
                 self._control.send(wire.KILL)
 
-    def wait(self) -> Verdict:
+    def wait(self, lasting: Callable[[], object] | None = None, after_seconds: float = 0.0) -> Verdict:
         """Pass on output until the command is over. No process of it is alive when this returns.
 
+        ``lasting`` is called once, between two pieces of output, if the command is not over ``after_seconds`` from now.
         What ``sink`` raises cancels the command and is raised here after its end.
         """
         if self._verdict is None:
+            self._lasting = None if lasting is None else (time.monotonic() + after_seconds, lasting)
             self._verdict = self._finish(self._pump())
             self.close()
         if self._guard.error is not None:
@@ -285,6 +289,10 @@ class Handle:
             for stream in self._streams:
                 if stream.release_in_seconds == 0:
                     stream.release()
+            if self._lasting is not None and time.monotonic() >= self._lasting[0]:
+                call = self._lasting[1]
+                self._lasting = None
+                call()
 
     def _receive(self) -> bytes:
         # The first call may report that the spawner closed before it read a cancel; its answer is still queued then.
@@ -295,6 +303,9 @@ class Handle:
 
     def _timeout_ms(self) -> float | None:
         waits = [seconds for stream in self._streams if (seconds := stream.release_in_seconds) is not None]
+        if self._lasting is not None:
+            waits.append(max(0.0, self._lasting[0] - time.monotonic()))
+        # Rounded up by poll to milliseconds.
         return 1000 * min(waits) if waits else None
 
     def _finish(self, datagram: bytes) -> Verdict:
