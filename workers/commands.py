@@ -220,9 +220,11 @@ class Commands:
         with self._lock:
             return [running for running in self._running.values() if running.key.sandbox == key]
 
-    def forget(self, key: SandboxKey) -> None:
+    def forget(self, key: SandboxKey, uid: int) -> None:
         """The sandbox is gone; nothing of it runs any more."""
         self._engine.runner.forget(group_of(key))
+        if self._engine.plan.uid_separation:
+            self._engine.runner.forget_uid(uid)
 
     def all(self) -> list[Running]:
         with self._lock:

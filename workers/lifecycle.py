@@ -83,7 +83,7 @@ class Lifecycle:
         self._homes.forget(route.key)
         if os.geteuid() == 0:
             kill_uid_range(route.sandbox_uid, route.sandbox_uid)
-        self._commands.forget(route.key)
+        self._commands.forget(route.key, route.sandbox_uid)
         try:
             self._root.delete(route.key)
         except WorkspaceFault as fault:

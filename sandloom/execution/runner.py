@@ -107,6 +107,12 @@ class Runner:
         except OSError as error:
             raise BudgetsUnavailable(f"what the command would see of the machine cannot be made: {error}") from error
 
+    def forget_uid(self, uid: int) -> None:
+        """Nothing runs as ``uid`` any more, and the next sandbox that has it begins anew."""
+        for key in [key for key in list(self._identities) if key[1] == uid]:
+            self._identities.pop(key, None)
+            etc.forget_identities(Path(key[0]), uid)
+
     def _group(self, spec: Spec) -> CommandGroup | None:
         wanted = spec.budgets.controllers | spec.own_budgets.controllers
         if not wanted:

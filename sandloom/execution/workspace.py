@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandloom.execution import sandbox_directory
+from sandloom.execution import file_writer, sandbox_directory
 from sandloom.execution.directories import Directories
 from sandloom.execution.durable import create_small, read_small, write_small
 from sandloom.execution.file_faults import FaultKind, FileFault
@@ -154,6 +154,16 @@ class WorkspaceRoot:
     def empty_trash(self, seconds: float = float("inf")) -> bool:
         """Finishes what earlier lives and long deletes left; False when something is left after ``seconds``."""
         return self.trash.empty(seconds)
+
+    def sweep(self, key: Key) -> None:
+        """Removes what file calls of an earlier life of this worker, the sandbox's owner, left behind."""
+        file_writer.sweep(self.directories(key).staging)
+
+    def drop_empty_tenants(self) -> None:
+        """Removes the directories of tenants whose last sandbox went in a moment in which the worker was killed."""
+        for name in os.listdir(self._sandboxes):
+            if decode_name("t", name) is not None:
+                self._drop_tenant(name)
 
     def space(self) -> Space:
         found = os.statvfs(self.path)

@@ -230,6 +230,13 @@ class Sandboxes:
         except IntegrityError:
             raise OperationSeen from None
 
+    def releasing(self, worker_id: str, epoch: int) -> list[Route]:
+        """What this owner has yet to release."""
+        query = repository.route_query().where(
+            _s.worker_id == worker_id, _s.worker_epoch == epoch, _s.status == SandboxStatus.RELEASING
+        )
+        return [self._route(row) for row in self._db.read(lambda connection: connection.execute(query).all())]
+
     def finish_release(self, fence: Fence) -> bool:
         """RELEASING to RELEASED once nothing of the sandbox is left on the worker: slot and UID are given back.
 
