@@ -53,8 +53,8 @@ class Janitor:
 
     def tidy(self) -> None:
         """Finish releases that were cut short, remove directories that belong to nobody, empty the trash."""
-        for route in self._sandboxes.releasing(self._identity.worker_id, self._identity.epoch):
-            self._safely(route.key, partial(self._lifecycle.release, route.key, route.generation))
+        for key, generation in self._sandboxes.releasing(self._identity.worker_id, self._identity.epoch):
+            self._safely(key, partial(self._lifecycle.release, key, generation))
         for found in list(self._root.keys()):
             key = SandboxKey(*found)
             self._safely(key, partial(self._look_at, key))

@@ -23,14 +23,12 @@ life = secrets.token_hex(4)
 class FileWriter:
     """A file without a name until ``commit``; closing it without that leaves nothing behind.
 
-    ``identity`` makes a context in which system calls that check permissions are made. A file that replaces another one,
+    ``identity`` makes a context in which system calls that check permissions are made. A file that replaces another,
     and any file on a file system without nameless ones, first gets a name in ``staging_fd``, which a kill may leave
     there (``sweep``). Where that is another file system, the name is a dot name in the parent itself.
     """
 
-    def __init__(
-        self, parent_fd: int, staging_fd: int, identity: Callable[[], AbstractContextManager[None]]
-    ) -> None:
+    def __init__(self, parent_fd: int, staging_fd: int, identity: Callable[[], AbstractContextManager[None]]) -> None:
         self._parent_fd = parent_fd
         self._staging_fd = staging_fd if os.fstat(staging_fd).st_dev == os.fstat(parent_fd).st_dev else parent_fd
         self._identity = identity

@@ -215,7 +215,7 @@ def _release_orphan(connection: Connection, row: Row[Any]) -> bool:
     values = released_values(workspace)
     del values["held_uid"]  # nobody knows what the worker left behind: the UID waits for its return
     connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(values))
-    sandbox_rows.close_history(connection, key, row.generation, now_us(), "worker_lost", "maintenance")
+    sandbox_rows.close_history(connection, key, row.generation, "worker_lost", "maintenance")
     sandbox_rows.give_back(connection, row.worker_id)
     return True
 
@@ -236,7 +236,7 @@ def _idle_release(row: Row[Any]) -> Callable[[Connection], bool]:
             .values(status=SandboxStatus.RELEASING, status_us=now_us())
         )
         if moved.rowcount == 1:
-            sandbox_rows.close_history(connection, key, row.generation, now_us(), "idle", "maintenance")
+            sandbox_rows.close_history(connection, key, row.generation, "idle", "maintenance")
         return moved.rowcount == 1
 
     return move

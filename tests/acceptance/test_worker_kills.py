@@ -28,6 +28,8 @@ from tests.services.process import NotReady, Process
 pytestmark = [pytest.mark.bwrap, pytest.mark.slow, pytest.mark.root]
 
 CLIENTS = 5
+#: Not the default ones: while the worker is dead, another one on this machine may take its block.
+UIDS = range(300_000, 300_128)
 START_SECONDS = 90
 LONGEST_LIFE_SECONDS = 3.0
 TIDY = "what an earlier life left is gone"
@@ -43,10 +45,16 @@ def level(request: pytest.FixtureRequest) -> tuple[str, float]:
 
 @pytest.fixture
 def fleet(postgres_url: str, redis_url: str, data_dir: Path, level: tuple[str, float]) -> Iterator[WorkerFleet]:
-    fleet = WorkerFleet(
-        postgres_url, redis_url, data_dir, SANDBOX_ISOLATION_LEVEL=level[0], SANDBOX_WORKER_EXEC_SLOTS="12",
-        SANDBOX_BUDGET_PIDS="200", SANDBOX_BUDGET_MEMORY_BYTES=str(256 << 20), TMPDIR=str(data_dir / "tmp"),
-    )  # fmt: skip
+    settings = {
+        "SANDBOX_ISOLATION_LEVEL": level[0],
+        "SANDBOX_WORKER_EXEC_SLOTS": "12",
+        "SANDBOX_BUDGET_PIDS": "200",
+        "SANDBOX_BUDGET_MEMORY_BYTES": str(256 << 20),
+        "SANDBOX_UID_START": str(UIDS[0]),
+        "SANDBOX_UID_END": str(UIDS[-1]),
+        "TMPDIR": str(data_dir / "tmp"),
+    }
+    fleet = WorkerFleet(postgres_url, redis_url, data_dir, **settings)
     (data_dir / "tmp").mkdir()
     yield fleet
     fleet.close()
