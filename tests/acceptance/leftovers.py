@@ -49,6 +49,8 @@ class Leftovers:
         if len(self._own) != 2:
             yield f"the worker and its children are {sorted(self._own)}, not a worker and a spawner"
         for pid in _pids():
+            if self._is_with_init(pid):
+                continue
             if self._uids_of(pid):
                 yield f"{pid} has uid {self._uids_of(pid)}: {_command(pid)}"
             elif pid not in (*self._own, os.getpid()) and (held := self._held_by(pid)):
@@ -134,6 +136,11 @@ class Leftovers:
     def _uids_of(self, pid: int) -> set[int]:
         line = next((line for line in _lines(f"/proc/{pid}/status") if line.startswith("Uid:")), "")
         return {uid for uid in map(int, line.split()[1:]) if uid in self._uids}
+
+    def _is_with_init(self, pid: int) -> bool:
+        """Ended, and handed to the machine's first process, which reaps when it likes."""
+        process = proctree.read_process(pid)
+        return process is None or (process.state in "ZX" and process.parent == 1)
 
     def _held_by(self, pid: int) -> list[str]:
         links = [f"/proc/{pid}/cwd", f"/proc/{pid}/root"]
