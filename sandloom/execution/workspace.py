@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sandloom.execution import file_writer, sandbox_directory
 from sandloom.execution.directories import Directories
-from sandloom.execution.durable import create_small, read_small, write_small
+from sandloom.execution.durable import create_small, read_small, remove_staged, write_small
 from sandloom.execution.file_faults import FaultKind, FileFault
 from sandloom.execution.locks import RootLock
 from sandloom.execution.openat import DIRECTORY_FLAGS, rename_no_replace
@@ -75,7 +75,9 @@ class WorkspaceRoot:
 
     def lock(self, *, wait_seconds: float = 0) -> RootLock:
         """The lock that says that this worker lives. Raises LockHeld."""
-        return RootLock.acquire(self._state / "lock", wait_seconds=wait_seconds)
+        lock = RootLock.acquire(self._state / "lock", wait_seconds=wait_seconds)
+        remove_staged(self._state)
+        return lock
 
     def worker_id(self, configured: str | None = None) -> str:
         """The id kept in the root: ``configured`` replaces it, without one it is made once."""
