@@ -22,7 +22,9 @@ from benchmarks.service import Service, embedded, fleet
 from benchmarks.workloads import Commands, EarlierShape, Lives, budget, files
 
 CONSOLE = Console(width=140)
-TARGETS = ("engine", "embedded", "fleet", "lives", "idle", "held")
+COMMANDS = ("engine", "embedded", "fleet")
+#: What is asked of a worker beside commands: not in the short run unless it is asked for.
+NODE = ("lives", "idle", "held")
 #: ``lives`` at once: create and release wait for disks and messages, so more of them find the best rate.
 LIVES_AT_ONCE = (4, 16)
 
@@ -36,12 +38,10 @@ class Scale:
     parallel: int
     clients: tuple[int, ...]
     shape: int
-    idle: int
-    held: int
 
 
-SHORT = Scale(pairs=5, serial=20, parallel=64, clients=(32,), shape=120, idle=50, held=4)
-FULL = Scale(pairs=15, serial=40, parallel=200, clients=(16, 32, 64), shape=600, idle=1000, held=10)
+SHORT = Scale(pairs=5, serial=20, parallel=64, clients=(32,), shape=120)
+FULL = Scale(pairs=15, serial=40, parallel=200, clients=(16, 32, 64), shape=600)
 
 
 def main() -> None:
@@ -67,9 +67,9 @@ def measure_node(wanted: set[str], floor: Floor, scale: Scale) -> None:
             if "lives" in wanted:
                 lives(service, floor, scale)
             if "held" in wanted:
-                CONSOLE.print(held.report(name, *held.Held(service).measure(scale.held, scale.serial)))
+                CONSOLE.print(held.report(name, *held.Held(service).measure()))
             if "idle" in wanted and name == "fleet":
-                CONSOLE.print(idle.measure(service, service.parts["worker"], scale.idle))
+                CONSOLE.print(idle.measure(service, service.parts["worker"]))
 
 
 def lives(service: Service, floor: Floor, scale: Scale) -> None:
@@ -82,9 +82,12 @@ def lives(service: Service, floor: Floor, scale: Scale) -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench")
-    parser.add_argument("--full", action="store_true", help="15 pairs, 16 to 64 clients, 1,000 idle sandboxes")
-    parser.add_argument("--only", nargs="+", choices=TARGETS, default=TARGETS)
-    return parser.parse_args()
+    everything = f"15 pairs, 16 to 64 clients, and {', '.join(NODE)}"
+    parser.add_argument("--full", action="store_true", help=everything)
+    parser.add_argument("--only", nargs="+", choices=(*COMMANDS, *NODE))
+    options = parser.parse_args()
+    options.only = options.only or (COMMANDS + NODE if options.full else COMMANDS)
+    return options
 
 
 def measure_engine(floor: Floor, scale: Scale) -> None:

@@ -13,6 +13,9 @@ from benchmarks.service import SLOTS, Service
 from benchmarks.wire import Connection
 from benchmarks.workloads import Box
 
+ROUNDS = 10
+#: Reads, and cancels, of either kind in each round.
+COUNT = 25
 _HOLDERS = 8
 _SIZE_BYTES = 4096
 _WAIT_SECONDS = 60
@@ -65,16 +68,16 @@ class Held:
         self._reader = Box(self._connection, "reader")
         self._reader.write(self._data)
 
-    def measure(self, rounds: int, count: int) -> tuple[Samples, Samples]:
-        """(idle, held): in each round ``count`` reads and ``count`` cancels of either, idle first in every other."""
+    def measure(self) -> tuple[Samples, Samples]:
+        """(idle, held), in turns; idle goes first in every other round."""
         idle, held = Samples(), Samples()
         self._idle(Samples(), 5)
-        for number in range(rounds):
+        for number in range(ROUNDS):
             for samples in (idle, held) if number % 2 else (held, idle):
                 if samples is idle:
-                    self._idle(samples, count)
+                    self._idle(samples, COUNT)
                 else:
-                    self._held(samples, count)
+                    self._held(samples, COUNT)
         self._connection.close()
         return idle, held
 

@@ -12,6 +12,7 @@ from benchmarks.service import Service
 from benchmarks.wire import Connection
 from benchmarks.workloads import Box
 
+COUNT = 1000
 _WARM = 20
 _RUNNING = 20
 _MIB = 1 << 20
@@ -30,7 +31,7 @@ class Footprint:
         return cls(memory_bytes([worker]), resident_bytes([worker]), len(family([worker])))
 
 
-def measure(service: Service, worker: int, count: int) -> Table:
+def measure(service: Service, worker: int, count: int = COUNT) -> Table:
     """Resolves, connects and in the end releases ``count`` sandboxes."""
     connection = Connection(service.url, service.token)
     for box in [Box(connection, f"warm-{number}") for number in range(_WARM)]:
