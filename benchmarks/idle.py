@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from rich.table import Table
@@ -15,6 +16,7 @@ from benchmarks.workloads import Box
 COUNT = 1000
 _WARM = 20
 _RUNNING = 20
+_AT_ONCE = 8
 _MIB = 1 << 20
 
 
@@ -33,24 +35,34 @@ class Footprint:
 
 def measure(service: Service, worker: int, count: int = COUNT) -> Table:
     """Resolves, connects and in the end releases ``count`` sandboxes."""
-    connection = Connection(service.url, service.token)
-    for box in [Box(connection, f"warm-{number}") for number in range(_WARM)]:
+    connections = [Connection(service.url, service.token) for _ in range(_AT_ONCE)]
+    for box in [Box(connections[0], f"warm-{number}") for number in range(_WARM)]:
         box.run(["true"])
         box.release()
-    before = Footprint.of(worker)
-    boxes = [Box(connection, f"idle-{number}") for number in range(count)]
-    idle = Footprint.of(worker)
-    sleepers = [Sleeper(connection, box) for box in boxes[:_RUNNING]]
-    for sleeper in sleepers:
-        sleeper.await_running()
-    running = Footprint.of(worker)
-    for sleeper in sleepers:
-        sleeper.cancel()
+
+    def make(lane: int) -> list[Box]:
+        return [Box(connections[lane], f"idle-{number}") for number in range(lane, count, _AT_ONCE)]
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        before = Footprint.of(worker)
+        lanes = list(pool.map(make, range(_AT_ONCE)))
+        idle = Footprint.of(worker)
+        sleepers = [Sleeper(connections[0], box) for box in lanes[0][:_RUNNING]]
+        for sleeper in sleepers:
+            sleeper.await_running()
+        running = Footprint.of(worker)
+        for sleeper in sleepers:
+            sleeper.cancel()
+        list(pool.map(release, lanes))
+        after = Footprint.of(worker)
+    for connection in connections:
+        connection.close()
+    return report(service.name, count, [before, idle, running, after])
+
+
+def release(boxes: list[Box]) -> None:
     for box in boxes:
         box.release()
-    after = Footprint.of(worker)
-    connection.close()
-    return report(service.name, count, [before, idle, running, after])
 
 
 def report(name: str, count: int, found: list[Footprint]) -> Table:
