@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sandloom.clock import monotonic_seconds
 from sandloom.errors import SandboxBusy, StaleRoute, WorkspaceFailed
 from sandloom.execs.records import Outcome
@@ -61,7 +63,8 @@ class Lifecycle:
                 raise StaleRoute("The sandbox is not being released.")
             self._end_commands(key)
             self._remove(route)
-            self._sandboxes.finish_release(route.fence)
+            if self._sandboxes.finish_release(route.fence):
+                return replace(route, status=SandboxStatus.RELEASED)
             return self._sandboxes.get(key)
 
     def _end_commands(self, key: SandboxKey) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, func, select
@@ -152,13 +152,12 @@ class Sandboxes:
                 raise SandboxNotFound
             if generation is not None and row.generation != generation:
                 raise StaleRoute
-            if row.status not in (SandboxStatus.RELEASING, SandboxStatus.RELEASED):
-                values = {"of_generation": row.generation, "now": row.now}
-                lifecycle.BEGIN_RELEASE.run(connection, {**statements.of_key(key), **values})
-                repository.close_history(connection, key, row.generation, reason, by)
-                row = repository.fetch(connection, key)
-                assert row is not None
-            return self._route(row)
+            if row.status in (SandboxStatus.RELEASING, SandboxStatus.RELEASED):
+                return self._route(row)
+            values = {"of_generation": row.generation, "now": row.now}
+            lifecycle.BEGIN_RELEASE.run(connection, {**statements.of_key(key), **values})
+            repository.close_history(connection, key, row.generation, reason, by)
+            return replace(self._route(row), status=SandboxStatus.RELEASING, expires_us=None)
 
         return self._db.write(move)
 
