@@ -11,7 +11,7 @@ from pathlib import Path
 from sqlalchemy import select
 
 from sandloom.db.tables import workers
-from sandloom.execution import cgroup_base
+from sandloom.execution import cgroup_base, machine
 from sandloom.execution.sandbox_directory import decode_name
 from sandloom.execution.spawner import proctree
 from sandloom.sandboxes.records import Route
@@ -81,7 +81,9 @@ class Leftovers:
         yield from (str(path) for path in self._root.iterdir() if path.name not in expected)
         yield from map(str, (self._root / ".trash").iterdir())
         yield from (str(path) for path in (self._root / ".sandloom").iterdir() if path.name not in _OF_THE_WORKER)
-        yield from (str(path) for path in (self._root / ".engine").iterdir() if path.name not in _OF_THE_ENGINE)
+        for path in (self._root / ".engine").iterdir():
+            if path.name not in _OF_THE_ENGINE and path != machine.directory(path.parent):
+                yield str(path)
         uids = {str(route.sandbox_uid) for route in self._live.values()}
         identities = self._root / ".engine/identity"
         names = os.listdir(identities) if identities.exists() else []
