@@ -11,6 +11,7 @@ from sandloom.errors import DiskFull, LaunchFailed, SandloomError, Unavailable, 
 from sandloom.execs.records import Exec, Outcome
 from sandloom.execs.service import Execs
 from sandloom.execution.disk import DiskBudgetReached
+from sandloom.execution.reap import kill_uid_range
 from sandloom.execution.runner import Handle, Runner
 from sandloom.execution.spec import BudgetsUnavailable, Plan, SpawnerUnavailable, SpecInvalid
 from sandloom.ids import ExecKey, SandboxKey
@@ -222,9 +223,14 @@ class Commands:
         with self._lock:
             return [running for running in self._running.values() if running.key.sandbox == key]
 
-    def forget(self, key: SandboxKey) -> None:
-        """The sandbox is gone; nothing of it runs any more."""
-        self._engine.runner.forget(group_of(key))
+    def clear(self, key: SandboxKey, uid: int) -> None:
+        """Its commands have ended and none can start: nothing of the sandbox, which has ``uid``, is left running."""
+        runner = self._engine.runner
+        # When this node started it ended every process of its uids, so one that ran nothing since has none.
+        if self._engine.plan.uid_separation and runner.has_run(uid):
+            kill_uid_range(uid, uid)
+            runner.forget_uid(uid)
+        runner.forget(group_of(key))
 
     def all(self) -> list[Running]:
         with self._lock:

@@ -14,7 +14,7 @@ log = get_logger("sandloom.workers.exposure")
 
 def examine(settings: Settings, ground: Ground, channel: str) -> DialReport:
     """Dial everything from a sandbox. Raises IsolationBlocked where one is open, unless the environment is local."""
-    request = probe_request(settings, engine_directory(ground.root), ground.uid_range[1])
+    request = probe_request(settings, engine_directory(settings, ground.root, ground.worker_id), ground.uid_range[1])
     report = dial(request, ground.plan, ground.spawner, control_plane(settings, channel))
     if report.problems and settings.environment != "local":
         raise IsolationBlocked(" ".join(f"{problem}." for problem in report.problems))

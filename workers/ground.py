@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,7 +88,9 @@ def prepare(settings: Settings) -> Ground:
 
         spawner = Spawner(keep_fds=fds, clean_up=clean_up, on_death=_spawner_died)
         stack.callback(spawner.close)
-        state = engine_directory(root)
+        state = engine_directory(settings, root, worker_id)
+        if state.exists():
+            shutil.rmtree(state)
         make_own(state, 0o711)
         request = probe_request(settings, state, uid_range[1])
         report = _prove(probe(request, spawner, groups, no_groups))
@@ -99,9 +102,10 @@ def prepare(settings: Settings) -> Ground:
         return Ground(root, worker_id, uid_range, spawner, report.plan, report, groups, disk, stack.pop_all())
 
 
-def engine_directory(root: WorkspaceRoot) -> Path:
-    """Where the engine keeps files that commands are shown."""
-    return root.path / ".engine"
+def engine_directory(settings: Settings, root: WorkspaceRoot, worker_id: str) -> Path:
+    """Where the engine keeps files that commands are shown, made anew in each life; workers that share a root need one
+    each."""
+    return root.path / (f".engine-{worker_id}" if settings.shared_root else ".engine")
 
 
 def _claim(settings: Settings, stack: ExitStack) -> tuple[WorkspaceRoot, tuple[int, int], list[int]]:

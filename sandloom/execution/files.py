@@ -18,7 +18,7 @@ from sandloom.execution.directories import Directories
 from sandloom.execution.disk import Growth, Room, Unbounded
 from sandloom.execution.file_entries import Entry, entry_of
 from sandloom.execution.file_faults import FaultKind, FileFault, fault_of, translated
-from sandloom.execution.file_writer import FileWriter
+from sandloom.execution.file_writer import FileWriter, open_staging
 from sandloom.execution.identity import acting_as
 from sandloom.execution.listing import Page, list_page
 from sandloom.execution.open_file import OpenFile
@@ -100,12 +100,13 @@ class SandboxFiles:
         with (
             self.locks.using(Use.WRITE, place),
             self._open_parent(place) as parent_fd,
+            self._staging() as staging_fd,
             self._room.growing(place.text) as grow,
         ):
             grow(0, inodes=1)
             with translated(place.text):
                 self._refuse_directory(parent_fd, place)
-                writer = FileWriter(parent_fd, self._acting)
+                writer = FileWriter(parent_fd, staging_fd, self._acting)
             with writer:
                 size_bytes = _copy(chunks, writer, limit, place.text, grow)
                 with translated(place.text):
@@ -218,6 +219,15 @@ class SandboxFiles:
             yield own_fd
         finally:
             os.close(own_fd)
+
+    @contextmanager
+    def _staging(self) -> Iterator[int]:
+        with translated("/"):
+            staging_fd = open_staging(self._directories.staging, self._uid, self._gid)
+        try:
+            yield staging_fd
+        finally:
+            os.close(staging_fd)
 
     def _refuse_directory(self, parent_fd: int, place: SandboxPath) -> None:
         """Before a long body is read for nothing; the rename refuses it in any case."""

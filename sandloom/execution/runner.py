@@ -108,6 +108,16 @@ class Runner:
         except OSError as error:
             raise BudgetsUnavailable(f"what the command would see of the machine cannot be made: {error}") from error
 
+    def has_run(self, uid: int) -> bool:
+        """Whether a command may have been started as ``uid`` since it was forgotten last."""
+        return any(key[1] == uid for key in list(self._identities))
+
+    def forget_uid(self, uid: int) -> None:
+        """Nothing runs as ``uid`` any more, and the next sandbox that has it begins anew."""
+        for key in [key for key in list(self._identities) if key[1] == uid]:
+            self._identities.pop(key, None)
+            etc.forget_identities(Path(key[0]), uid)
+
     def _group(self, spec: Spec) -> CommandGroup | None:
         wanted = spec.budgets.controllers | spec.own_budgets.controllers
         if not wanted:
