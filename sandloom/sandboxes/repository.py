@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, func, insert, literal, select, update
 
 from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us
@@ -184,6 +184,26 @@ def close_history(connection: Connection, key: SandboxKey, generation: int, at_u
         )
         .values(released_us=at_us, release_reason=reason[:64], released_by=by[:128])
     )
+
+
+def roll_history(connection: Connection, which: ColumnElement[bool], steps: int, reason: str, by: str) -> None:
+    """Close the generation of each sandbox that ``which`` finds and open the one that is ``steps`` later."""
+    h = sandbox_history.c
+    same = and_(h.tenant_id == _s.tenant_id, h.sandbox_id == _s.sandbox_id, h.generation == _s.generation)
+    connection.execute(
+        update(sandbox_history)
+        .where(h.released_us.is_(None), select(_s.sandbox_id).where(same, which).correlate(sandbox_history).exists())
+        .values(released_us=now_us(), release_reason=reason[:64], released_by=by[:128])
+    )
+    columns: dict[str, Any] = {
+        "tenant_id": _s.tenant_id,
+        "sandbox_id": _s.sandbox_id,
+        "generation": _s.generation + steps,
+        "worker_id": _s.worker_id,
+        "started_us": now_us(),
+        "created_by": literal(by[:128]),
+    }
+    connection.execute(insert(sandbox_history).from_select(list(columns), select(*columns.values()).where(which)))
 
 
 def free_quarantined(connection: Connection, worker_id: str) -> None:

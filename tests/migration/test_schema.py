@@ -15,19 +15,20 @@ from sqlalchemy import Connection, inspect
 from sandloom.db import Database, check_schema, compare_schema, ddl, open_database, upgrade
 from sandloom.db.tables import metadata
 from sandloom.errors import SchemaBehind, Unavailable
+from tests.services.mariadb import MariaDBServer
 from tests.services.postgres import PostgresServer
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 Shape = dict[str, Any]
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
+@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.server) for name in ("postgres", "mariadb"))])
 def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Database]]:
     """Makes empty databases, without any table."""
     made: list[Database] = []
-    server: PostgresServer | None = None
-    if request.param == "postgresql":
-        server = request.getfixturevalue("postgres")
+    server: PostgresServer | MariaDBServer | None = None
+    if request.param != "sqlite":
+        server = request.getfixturevalue(request.param)
 
     def make() -> Database:
         url = server.new_database(migrated=False) if server else f"sqlite:///{tmp_path}/{len(made)}.db"

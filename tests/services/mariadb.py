@@ -106,7 +106,7 @@ class MariaDBServer:
         """Also when connections are open."""
         self.execute(f"DROP DATABASE `{url.rsplit('/', 1)[1]}`")
 
-    def connect(self, database: str | None = None) -> pymysql.Connection:  # type: ignore[type-arg]
+    def connect(self, database: str | None = None) -> pymysql.Connection:
         return pymysql.connect(
             host="127.0.0.1", port=self.port, user=USER, password=self.password, database=database, connect_timeout=5
         )

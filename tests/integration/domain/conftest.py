@@ -70,6 +70,20 @@ def db(request: pytest.FixtureRequest) -> Database:
     return database
 
 
+@pytest.fixture(scope="session")
+def sqlite_rival(hasty_sqlite: Database) -> Iterator[Database]:
+    database = open_database(hasty_sqlite.engine.url.render_as_string(hide_password=False))
+    yield database
+    database.dispose()
+
+
+@pytest.fixture
+def rival(request: pytest.FixtureRequest, db: Database) -> Database:
+    """Another connection to the database of ``db``, as a second process has it."""
+    other: Database = request.getfixturevalue("sqlite_rival") if db.dialect == "sqlite" else db
+    return other
+
+
 @pytest.fixture
 def world(db: Database) -> World:
     """An empty fleet over each kind of database."""

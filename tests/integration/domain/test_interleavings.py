@@ -1,11 +1,10 @@
-"""Every pair of writes in the order that hurts: the first is not yet committed when the second begins. PostgreSQL
-only, since SQLite takes one after the other."""
+"""Every pair of writes in the order that hurts: the first is not yet committed when the second begins."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -13,10 +12,8 @@ from sandloom.db import Database
 from sandloom.errors import SandloomError
 from sandloom.ids import ExecKey
 from sandloom.sandboxes.repository import recount
-from tests.integration.domain.paused import PausedDatabase, interleave
+from tests.integration.domain.paused import interleave
 from tests.integration.domain.world import REFUSED, World, key, request
-
-pytestmark = pytest.mark.server
 
 QUEUED, RUNNING = ExecKey("default", "box", "queued"), ExecKey("default", "box", "running")
 Write = Callable[[World], Any]
@@ -53,8 +50,8 @@ def sandbox_recount(world: World) -> Any:
     return world.db.write(partial(recount, worker_id="w1"))
 
 
-def apply(write: Write, db: PausedDatabase) -> Any:
-    return write(World(cast(Database, db)))
+def apply(name: str, db: Database) -> Any:
+    return WRITES[name](World(db))
 
 
 def opened(world: World) -> None:
@@ -127,13 +124,12 @@ STATES: dict[Callable[[World], None], tuple[tuple[str, ...], tuple[str, ...]]] =
     [pytest.param(s, first, id=f"{s.__name__}-{first}") for s, (firsts, _) in STATES.items() for first in firsts],
 )
 def test_whatever_follows_an_uncommitted_write_leaves_the_rows_agreeing(
-    hasty_postgres: Database, state: Callable[[World], None], first: str
+    world: World, rival: Database, state: Callable[[World], None], first: str
 ):
     for second in STATES[state][1]:
-        world = World(hasty_postgres)
         world.empty()
         state(world)
-        results = interleave(hasty_postgres, partial(apply, WRITES[first]), partial(WRITES[second], world))
+        results = interleave(world.db, rival, partial(apply, first), partial(apply, second))
         for name, result in zip((first, second), results, strict=True):
             expected = not isinstance(result, Exception) or isinstance(result, SandloomError)
             assert expected, f"{first} → {second}: {name} raised {result!r}"
@@ -144,36 +140,28 @@ def test_whatever_follows_an_uncommitted_write_leaves_the_rows_agreeing(
             raise AssertionError(f"{first} → {second}: {error}") from None
 
 
-def test_releasing_a_sandbox_that_is_being_assigned_elsewhere_finds_it(hasty_postgres: Database):
-    world = World(hasty_postgres)
-    world.empty()
+def test_releasing_a_sandbox_that_is_being_assigned_elsewhere_finds_it(world: World, rival: Database):
     released(world)
-    _, route = interleave(hasty_postgres, partial(apply, WRITES["resolve"]), lambda: WRITES["release"](world))
+    _, route = interleave(world.db, rival, partial(apply, "resolve"), partial(apply, "release"))
     assert (route.generation, route.worker_id, route.status) == (2, "w2", "RELEASING")
 
 
-def test_resolving_while_the_worker_restarts_gives_the_new_epoch(hasty_postgres: Database):
-    world = World(hasty_postgres)
-    world.empty()
+def test_resolving_while_the_worker_restarts_gives_the_new_epoch(world: World, rival: Database):
     idle(world)
-    _, route = interleave(hasty_postgres, partial(apply, WRITES["restart"]), lambda: WRITES["resolve"](world))
+    _, route = interleave(world.db, rival, partial(apply, "restart"), partial(apply, "resolve"))
     assert (route.generation, route.worker_epoch) == (2, 2)
 
 
-def test_a_command_admitted_while_the_worker_restarts_goes_on_under_the_new_epoch(hasty_postgres: Database):
-    world = World(hasty_postgres)
-    world.empty()
+def test_a_command_admitted_while_the_worker_restarts_goes_on_under_the_new_epoch(world: World, rival: Database):
     idle(world)
-    interleave(hasty_postgres, partial(apply, WRITES["admit"]), lambda: WRITES["restart"](world))
+    interleave(world.db, rival, partial(apply, "admit"), partial(apply, "restart"))
     record = world.exec("new")
     assert (record.generation, record.worker_epoch, record.status) == (2, 2, "QUEUED")
     world.sandboxes.mark_ready(world.sandboxes.get(key()).fence)
     assert world.claim(record) is not None
 
 
-def test_a_command_claimed_while_the_worker_restarts_is_ended_as_lost(hasty_postgres: Database):
-    world = World(hasty_postgres)
-    world.empty()
+def test_a_command_claimed_while_the_worker_restarts_is_ended_as_lost(world: World, rival: Database):
     opened(world)
-    interleave(hasty_postgres, partial(apply, WRITES["claim"]), lambda: WRITES["restart"](world))
+    interleave(world.db, rival, partial(apply, "claim"), partial(apply, "restart"))
     assert world.execs.get(QUEUED).status == "WORKER_LOST"
