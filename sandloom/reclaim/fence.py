@@ -65,6 +65,7 @@ def _fence(connection: Connection) -> Fenced:
             status=SandboxStatus.ASSIGNED,
             total_lifetime_ms=sandbox_rows.lifetime_ms(),
             assigned_us=now_us(),
+            last_active_us=now_us(),  # the time since the backup was not idle
             status_us=now_us(),
         )
     )

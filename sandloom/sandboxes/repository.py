@@ -65,6 +65,9 @@ def to_route(row: Row[Any], idle_ttl_seconds: int) -> Route:
 
 def fetch(connection: Connection, key: SandboxKey, *, lock: bool = False) -> Row[Any] | None:
     values = statements.of_key(key)
+    if lock and connection.dialect.name in ("mysql", "mariadb"):
+        statements.LOCK.all(connection, values)
+        lock = False  # the next statement sees what was committed while this one waited
     if not lock:
         return statements.ROUTE.one_or_none(connection, values)
     row = statements.ROUTE_LOCKED.one_or_none(connection, values)

@@ -30,7 +30,7 @@ def _shape(connection: Connection) -> Shape:
                 for c in inspector.get_columns(table)
             ),
             "key": inspector.get_pk_constraint(table)["constrained_columns"],
-            "unique": sorted({tuple(map(str, rule["column_names"])) for rule in unique}),
+            "unique": sorted({tuple(str(name) for name in rule["column_names"]) for rule in unique}),
             "foreign": sorted(rule["constrained_columns"] for rule in inspector.get_foreign_keys(table)),
             "indexes": sorted((str(index["name"]), index["column_names"]) for index in indexes),
         }

@@ -47,10 +47,12 @@ def test_routes_and_epochs_from_before_and_from_after_the_backup_are_stale(resto
 
 
 def test_a_sandbox_goes_on_when_its_worker_starts_again(restored: World):
+    restored.forget_activity()
     fence(restored.db)
     with pytest.raises(WorkerLost):
         restored.resolve()
     assert restored.register(present=frozenset({key()})).kept == 1
+    assert restored.reclaim.begin_idle_releases() == []
     route = restored.ready()
     assert (route.generation, route.worker_epoch, route.workspace) == (2 + STEPS, 2 + STEPS, "kept")
     assert restored.finish(restored.running(route, "new"))

@@ -13,6 +13,7 @@ from sandloom.db.tables import execs, operations
 from sandloom.errors import DatabaseUnsuitable, ScopeBusy
 from sandloom.execs.repository import MAX_EVENT_BYTES
 from sandloom.ids import SandboxKey
+from sandloom.sandboxes.repository import fetch
 from tests.integration.domain.world import World, request
 from tests.services.mariadb import MariaDBServer
 
@@ -107,6 +108,16 @@ def test_a_row_that_is_found_and_stays_as_it_was_counts(world: World):
         return connection.execute(update(operations).values(seen_us=7)).rowcount
 
     assert world.db.write(same) == 1
+
+
+def test_a_lease_is_renewed_while_a_sandbox_of_the_worker_is_locked(world: World):
+    route = world.started()
+
+    def renew_meanwhile(connection: Connection) -> bool:
+        assert fetch(connection, route.key, lock=True) is not None
+        return world.fleet.renew("w1", 1, 600, {})
+
+    assert world.db.write(renew_meanwhile)
 
 
 @pytest.mark.parametrize(
