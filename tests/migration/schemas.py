@@ -23,7 +23,7 @@ def _shape(connection: Connection) -> Shape:
     shapes: Shape = {}
     for table in set(inspector.get_table_names()) - {"alembic_version"}:
         indexes = inspector.get_indexes(table)
-        unique = [*inspector.get_unique_constraints(table), *(index for index in indexes if index["unique"])]
+        unique: list[Any] = [*inspector.get_unique_constraints(table), *(index for index in indexes if index["unique"])]
         shapes[table] = {
             "columns": sorted(
                 (c["name"], str(c["type"]), c["nullable"], c["default"] is not None)
