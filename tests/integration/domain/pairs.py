@@ -65,6 +65,11 @@ def opened(world: World) -> None:
     world.running(route, "running", "b")
 
 
+def silent(world: World) -> None:
+    """Nothing but the lease is at stake."""
+    world.started()
+
+
 def assigned(world: World) -> None:
     """After a restart: a command waits already and the sandbox is not ready yet."""
     world.register()
@@ -113,11 +118,15 @@ def drifted(world: World) -> None:
 #: What is held before its commit in a state, and what then begins.
 STATES: dict[State, tuple[tuple[str, ...], tuple[str, ...]]] = {
     opened: (
-        ("admit", "claim", "finish", "cancel queued", "release", "restart", "renew", "declare lost", "fence"),
+        ("admit", "claim", "finish", "cancel queued", "release", "restart", "fence"),
         (
             "admit", "admit same", "claim", "append", "finish", "cancel queued", "cancel running", "refuse", "release",
-            "restart", "restart empty", "renew", "declare lost", "unregister", "fence",
+            "restart", "restart empty", "fence",
         ),
+    ),
+    silent: (
+        ("renew", "declare lost", "fence"),
+        ("renew", "declare lost", "unregister", "restart"),
     ),
     assigned: (
         ("cancel queued", "ready", "restart"),
