@@ -67,6 +67,8 @@ def sql(dialect: str, since: str | None) -> None:
     _require_server_packages()
     from sandloom import db
 
+    if since and dialect == "sqlite":
+        raise Stop("a migration of SQLite rebuilds tables from what it finds: use 'sandloom db upgrade'")
     click.echo(db.migration_sql(dialect, since) if since else db.ddl(dialect), nl=False)
 
 

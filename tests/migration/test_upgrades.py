@@ -87,6 +87,9 @@ def _upgrade_until(db: Database, statements: int) -> None:
         event.remove(db.engine, "before_cursor_execute", count)
 
 
+@pytest.mark.parametrize(
+    "new_database", [pytest.param(name, marks=pytest.mark.server) for name in ("postgres", "mariadb")], indirect=True
+)
 def test_printed_migrations_make_the_same_tables(new_database: Callable[[], Database]):
     migrated, managed = new_database(), new_database()
     upgrade(migrated)

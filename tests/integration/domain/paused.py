@@ -39,6 +39,10 @@ class _Watched:
         self.begun.set()
         return self._db.write(function)
 
+    def write_one(self, function: Callable[[Connection], T]) -> T:
+        self.begun.set()
+        return self._db.write_one(function)
+
 
 class _Paused(_Watched):
     """``Database`` whose first transaction waits for ``go`` before it commits; later ones are ordinary."""

@@ -98,6 +98,8 @@ class Direct:
             connection.exec_driver_sql("COMMIT")
             return result
 
+    write_one = write
+
 
 def _places() -> Iterator[tuple[str, str]]:
     """Files and functions, or constants, on the stack."""
