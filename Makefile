@@ -9,7 +9,7 @@ CODE := sandloom api workers migrations scripts benchmarks
 
 help:
 	@echo 'make demo         a real job in a sandbox of the embedded service'
-	@echo 'make test         the whole suite, with private PostgreSQL and Redis servers'
+	@echo 'make test         the whole suite, with private PostgreSQL, MariaDB and Redis servers'
 	@echo 'make test FAST=1  what needs no server;  ARGS="-k name" goes to pytest'
 	@echo 'make lint         ruff, mypy --strict, import direction'
 	@echo 'make bench        measures what a command costs;  ARGS=--full also what a worker costs'

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.services.account import passable_directory, remove_tree
 from tests.services.bubblewrap import why_bwrap_fails
+from tests.services.mariadb import MariaDBServer
 from tests.services.need import in_ci, missing
 from tests.services.postgres import PostgresServer, migrate
 from tests.services.process import stop_everything
@@ -23,12 +24,15 @@ from tests.services.redis import RedisServer
 if TYPE_CHECKING:
     from sandloom.db import Database
 
-SERVER_FIXTURES = {"postgres", "redis_server", "redis_url", "private_postgres", "private_redis", "postgres_url"}
-Server = TypeVar("Server", PostgresServer, RedisServer)
+SERVER_FIXTURES = {
+    "postgres", "mariadb", "redis_server", "redis_url", "private_postgres", "private_mariadb", "private_redis",
+    "postgres_url",
+}  # fmt: skip
+Server = TypeVar("Server", PostgresServer, MariaDBServer, RedisServer)
 # What is quick and says most comes first.
 ORDER = ("architecture", "unit", "docs", "contract", "properties", "services", "migration", "integration", "isolation")
 _numbers = itertools.count(1)
-_started: list[PostgresServer | RedisServer] = []
+_started: list[PostgresServer | MariaDBServer | RedisServer] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -84,6 +88,13 @@ def postgres(services_directory: Path) -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
+def mariadb(services_directory: Path) -> Iterator[MariaDBServer]:
+    """The run's MariaDB server; ``mariadb.new_database()`` gives the URL of a database with the schema."""
+    server = MariaDBServer(services_directory / "mariadb")
+    yield from _running(server)
+
+
+@pytest.fixture(scope="session")
 def redis_server(services_directory: Path) -> Iterator[RedisServer]:
     """The run's Redis server; a test that breaks it wants ``private_redis``."""
     server = RedisServer(services_directory / "redis")
@@ -95,6 +106,17 @@ def private_postgres(services_directory: Path) -> Iterator[PostgresServer]:
     """A PostgreSQL server of this test alone, to be stopped and killed."""
     directory = services_directory / f"postgres-{next(_numbers)}"
     server = PostgresServer(directory)
+    server.start()
+    yield server
+    server.stop()
+    remove_tree(directory)
+
+
+@pytest.fixture
+def private_mariadb(services_directory: Path) -> Iterator[MariaDBServer]:
+    """A MariaDB server of this test alone, to be stopped and killed."""
+    directory = services_directory / f"mariadb-{next(_numbers)}"
+    server = MariaDBServer(directory)
     server.start()
     yield server
     server.stop()

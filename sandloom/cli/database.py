@@ -61,12 +61,39 @@ def check(invocation: Invocation, as_json: bool) -> int:
     show_default=True,
     help="Database to write it for.",
 )
-def sql(dialect: str) -> None:
+@click.option("--since", metavar="REVISION", help="Print the migrations after REVISION instead ('base': all of them).")
+def sql(dialect: str, since: str | None) -> None:
     """Print the schema as SQL, for databases that others manage."""
     _require_server_packages()
     from sandloom import db
 
-    click.echo(db.ddl(dialect), nl=False)
+    if since and dialect == "sqlite":
+        raise Stop("a migration of SQLite rebuilds tables from what it finds: use 'sandloom db upgrade'")
+    click.echo(db.migration_sql(dialect, since) if since else db.ddl(dialect), nl=False)
+
+
+@database.command()
+@json_option
+@click.pass_obj
+def fence(invocation: Invocation, as_json: bool) -> None:
+    """After a backup was restored: end what was open in it and make every old route stale, so that nothing reruns.
+
+    Run it before anything is started. Every worker must then be started again.
+    """
+    _require_server_packages()
+    from sandloom import db
+    from sandloom.reclaim.fence import fence as fence_rows
+
+    opened, url = _open(invocation)
+    db.check_schema(opened)
+    fenced = fence_rows(opened)
+    if as_json:
+        print_json({"execs": fenced.execs, "sandboxes": fenced.sandboxes, "workers": fenced.workers})
+        return
+    click.echo(
+        f"{fenced.execs} open commands ended, {fenced.sandboxes} sandboxes and {fenced.workers} workers moved on: "
+        f"{masked(url)}"
+    )
 
 
 def _open(invocation: Invocation) -> tuple[Database, str]:

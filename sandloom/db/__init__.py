@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from sandloom.db.clock import now_us
 from sandloom.db.engine import CommitUnknown, Database
-from sandloom.db.schema import check_schema, compare_schema, ddl, upgrade
+from sandloom.db.migrations import migration_sql, upgrade
+from sandloom.db.schema import check_schema, compare_schema, ddl
 
-__all__ = ["CommitUnknown", "Database", "check_schema", "compare_schema", "ddl", "now_us", "open_database", "upgrade"]
+__all__ = [
+    "CommitUnknown",
+    "Database",
+    "check_schema",
+    "compare_schema",
+    "ddl",
+    "migration_sql",
+    "now_us",
+    "open_database",
+    "upgrade",
+]
 
 
 def open_database(url: str, *, pool_size: int = 16) -> Database:

@@ -29,4 +29,4 @@ def _sqlite(element: now_us, compiler: Any, **kwargs: Any) -> str:
 
 @compiles(now_us, "mysql", "mariadb")
 def _mysql(element: now_us, compiler: Any, **kwargs: Any) -> str:
-    return "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
+    return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"

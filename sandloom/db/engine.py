@@ -20,18 +20,15 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, create_engine, event, exc, make_url
 from sqlalchemy.pool import PoolProxiedConnection
 
-from sandloom.db import server_side
+from sandloom.db import mysql, server_side
 from sandloom.db.prepared import command
-from sandloom.errors import Unavailable
+from sandloom.errors import DatabaseDriverMissing, Unavailable
 
 T = TypeVar("T")
 
 _ATTEMPTS = 8
 #: PostgreSQL SQLSTATEs: serialization_failure, deadlock_detected, lock_not_available.
 _RETRY_SQLSTATES = frozenset({"40001", "40P01", "55P03"})
-#: MariaDB: lock wait timeout, deadlock.
-_RETRY_MYSQL = frozenset({1205, 1213})
-_MYSQL_SESSION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 
 
 class CommitUnknown(Unavailable):
@@ -46,7 +43,7 @@ def _retryable(error: exc.DBAPIError) -> bool:
     if code in _RETRY_SQLSTATES or code in server_side.FORGOTTEN:
         return True
     args = getattr(original, "args", ())
-    if args and args[0] in _RETRY_MYSQL:
+    if args and args[0] in mysql.RETRY_CODES:
         return True
     return "database is locked" in str(original)
 
@@ -72,16 +69,29 @@ class Database:
                 "executemany_mode": "values_only",
             }
         else:
-            options |= {"connect_args": {"connect_timeout": connect_timeout_seconds, "init_command": _MYSQL_SESSION}}
+            options |= {"connect_args": mysql.connect_arguments(connect_timeout_seconds)}
         if self.dialect != "sqlite":
             # A session that may be in a transaction never goes back to the pool: see _roll_back.
             options |= {"pool_reset_on_return": None}
             options |= {"pool_size": pool_size, "max_overflow": 0, "pool_timeout": 15}
-        self.engine: Engine = create_engine(parsed, hide_parameters=True, **options)
+        try:
+            self.engine: Engine = create_engine(parsed, hide_parameters=True, **options)
+        except (ModuleNotFoundError, exc.NoSuchModuleError):
+            extra = "mysql" if self.is_mysql else "server"
+            raise DatabaseDriverMissing(
+                f"The driver of {parsed.drivername}:// is not installed; pip install 'sandloom[{extra}]' brings one."
+            ) from None
         self._writer: _Writer | None = None
         if self.dialect == "sqlite":
             _prepare_sqlite(self.engine)
             self._writer = _Writer(self.engine)
+        elif self.is_mysql:
+            mysql.prepare(self.engine)
+
+    @property
+    def is_mysql(self) -> bool:
+        """MariaDB or MySQL."""
+        return self.dialect in ("mysql", "mariadb")
 
     def read(self, function: Callable[[Connection], T]) -> T:
         """Run ``function`` on a connection where every statement sees what is committed when it starts.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from sqlalchemy import Connection, inspect
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 
+from sandloom.db import mysql as mysql_server
 from sandloom.db.engine import Database
 from sandloom.db.tables import metadata
-from sandloom.errors import SchemaBehind
+from sandloom.errors import DatabaseUnsuitable, SchemaBehind
 
 _DIALECTS: dict[str, type[Dialect]] = {
     "postgresql": postgresql.dialect,
@@ -52,30 +52,18 @@ def _compare(connection: Connection) -> SchemaDifference:
 
 
 def check_schema(db: Database) -> tuple[str, ...]:
-    """Raises SchemaBehind naming what is missing; returns what the database has beyond the code."""
+    """What the database has beyond the code. Raises SchemaBehind naming what it lacks, and DatabaseUnsuitable."""
+    check_server(db)
     difference = compare_schema(db)
     if difference.missing:
         raise SchemaBehind(f"The database lacks {', '.join(difference.missing)}; run 'sandloom db upgrade'.")
     return difference.extra
 
 
-def upgrade(db: Database) -> None:
-    """Bring the schema to this release by its migrations (needs a checkout or the image)."""
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config()
-    scripts = Path(__file__).resolve().parents[2] / "migrations"
-    if not scripts.is_dir():
-        raise SchemaBehind(
-            "Migrations are not part of the wheel; run 'sandloom db upgrade' from a checkout or the image."
-        )
-    config.set_main_option("script_location", str(scripts))
-    with db.engine.connect() as connection:
-        if db.dialect != "sqlite":
-            connection.execution_options(isolation_level="READ COMMITTED")  # a migration happens whole, or not at all
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+def check_server(db: Database) -> None:
+    """Raises DatabaseUnsuitable for a server whose settings would break a promise."""
+    if db.is_mysql and (problems := db.read(mysql_server.shortcomings)):
+        raise DatabaseUnsuitable(f"The database server cannot be used as it is set up: {'; '.join(problems)}.")
 
 
 def ddl(dialect: str) -> str:

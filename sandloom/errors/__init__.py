@@ -46,6 +46,8 @@ from sandloom.errors.files import (
     PathInvalid,
 )
 from sandloom.errors.processes import (
+    DatabaseDriverMissing,
+    DatabaseUnsuitable,
     DirectTasksOff,
     EnvelopeRefused,
     IsolationBlocked,
@@ -74,6 +76,8 @@ __all__ = [
     "CredentialBrokerUnavailable",
     "CursorAhead",
     "CursorInvalid",
+    "DatabaseDriverMissing",
+    "DatabaseUnsuitable",
     "DirectTasksOff",
     "DirectoryNotEmpty",
     "DiskFull",

@@ -33,6 +33,20 @@ class SchemaBehind(SandloomError):
     exit_code: ClassVar[int] = 3
 
 
+class DatabaseDriverMissing(SandloomError):
+    """The Python driver that the database URL names is not installed."""
+
+    code, status, category = "SANDBOX_DATABASE_DRIVER_MISSING", 500, Category.STOP
+    exit_code: ClassVar[int] = 2
+
+
+class DatabaseUnsuitable(SandloomError):
+    """The database server is set up in a way that would break a promise; change what the message names."""
+
+    code, status, category = "SANDBOX_DATABASE_UNSUITABLE", 500, Category.STOP
+    exit_code: ClassVar[int] = 2
+
+
 class IsolationBlocked(SandloomError):
     """The requested isolation cannot be enforced on this machine; 'sandloom doctor' names the fix."""
 

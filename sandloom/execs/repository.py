@@ -132,6 +132,9 @@ def insert_events(
             {**key_values(key), "seq": seq, "kind": kind, "data": data}
             for seq, (kind, data) in enumerate(events, first_seq)
         ]
+        if at_us is None and connection.dialect.name in ("mysql", "mariadb"):
+            # Rows with a call in them would be sent one by one.
+            at_us = connection.execute(select(now_us())).scalar_one()
         # The rows are parameters and not part of the statement, so that it is compiled once.
         connection.execute(insert(exec_events).values(at_us=now_us() if at_us is None else at_us), rows)
         return

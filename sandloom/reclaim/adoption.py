@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sqlalchemy import ColumnElement, Connection, and_, case, insert, literal, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, select, update
 from sqlalchemy.exc import IntegrityError
 
 from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us
 from sandloom.db.engine import Database
-from sandloom.db.tables import execs, sandbox_history, sandboxes, workers
+from sandloom.db.tables import execs, sandboxes, workers
 from sandloom.errors import WorkerIdInUse
 from sandloom.execs import repository as exec_rows
 from sandloom.execs.records import Outcome
@@ -129,7 +127,7 @@ def _adopt(connection: Connection, worker_id: str, epoch: int) -> int:
         .where(_e.open_worker_id == worker_id, _e.worker_epoch != epoch, _e.status == ExecStatus.QUEUED)
         .values(generation=_e.generation + 1, worker_epoch=epoch, ring_us=now_us())
     )
-    _roll_history(connection, worker_id, live)
+    sandbox_rows.roll_history(connection, live, 1, "worker_restarted", worker_id)
     kept = connection.execute(
         update(sandboxes)
         .where(live)
@@ -150,25 +148,6 @@ def _adopt(connection: Connection, worker_id: str, epoch: int) -> int:
         .values(generation=_s.generation + 1, worker_epoch=epoch)
     )
     return kept.rowcount
-
-
-def _roll_history(connection: Connection, worker_id: str, live: ColumnElement[bool]) -> None:
-    h = sandbox_history.c
-    same = and_(h.tenant_id == _s.tenant_id, h.sandbox_id == _s.sandbox_id, h.generation == _s.generation)
-    connection.execute(
-        update(sandbox_history)
-        .where(h.released_us.is_(None), select(_s.sandbox_id).where(same, live).correlate(sandbox_history).exists())
-        .values(released_us=now_us(), release_reason="worker_restarted", released_by=worker_id)
-    )
-    columns: dict[str, Any] = {
-        "tenant_id": _s.tenant_id,
-        "sandbox_id": _s.sandbox_id,
-        "generation": _s.generation + 1,
-        "worker_id": _s.worker_id,
-        "started_us": now_us(),
-        "created_by": literal(worker_id),
-    }
-    connection.execute(insert(sandbox_history).from_select(list(columns), select(*columns.values()).where(live)))
 
 
 def end_open(connection: Connection, key: SandboxKey) -> None:

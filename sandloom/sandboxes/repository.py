@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, literal, select, update
 
 from sandloom.clock import MICROSECONDS
-from sandloom.db.tables import sandboxes, workers
+from sandloom.db.clock import now_us
+from sandloom.db.tables import sandbox_history, sandboxes, workers
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes import lifecycle_statements as lifecycle
 from sandloom.sandboxes import statements
@@ -60,6 +61,9 @@ def to_route(row: Row[Any], idle_ttl_seconds: int) -> Route:
 
 def fetch(connection: Connection, key: SandboxKey, *, lock: bool = False) -> Row[Any] | None:
     values = statements.of_key(key)
+    if lock and connection.dialect.name in ("mysql", "mariadb"):
+        statements.LOCK.all(connection, values)
+        lock = False  # the next statement sees what was committed while this one waited
     if not lock:
         return statements.ROUTE.one_or_none(connection, values)
     row = statements.ROUTE_LOCKED.one_or_none(connection, values)
@@ -133,6 +137,26 @@ def open_history(connection: Connection, key: SandboxKey, generation: int, worke
 def close_history(connection: Connection, key: SandboxKey, generation: int, reason: str, by: str) -> None:
     values = {"of_generation": generation, "reason": reason[:64], "closer": by[:128]}
     lifecycle.CLOSE_HISTORY.run(connection, {**statements.of_key(key), **values})
+
+
+def roll_history(connection: Connection, which: ColumnElement[bool], steps: int, reason: str, by: str) -> None:
+    """Close the generation of each sandbox that ``which`` finds and open the one that is ``steps`` later."""
+    h = sandbox_history.c
+    same = and_(h.tenant_id == _s.tenant_id, h.sandbox_id == _s.sandbox_id, h.generation == _s.generation)
+    connection.execute(
+        update(sandbox_history)
+        .where(h.released_us.is_(None), select(_s.sandbox_id).where(same, which).correlate(sandbox_history).exists())
+        .values(released_us=now_us(), release_reason=reason[:64], released_by=by[:128])
+    )
+    columns: dict[str, Any] = {
+        "tenant_id": _s.tenant_id,
+        "sandbox_id": _s.sandbox_id,
+        "generation": _s.generation + steps,
+        "worker_id": _s.worker_id,
+        "started_us": now_us(),
+        "created_by": literal(by[:128]),
+    }
+    connection.execute(insert(sandbox_history).from_select(list(columns), select(*columns.values()).where(which)))
 
 
 def free_quarantined(connection: Connection, worker_id: str) -> None:

@@ -56,6 +56,8 @@ ROUTES: Select[Any] = select(*ROUTE_COLUMNS, now_us().label("now")).join_from(
 ROUTE_OF_KEY = ROUTES.where(IS_KEY)
 ROUTE = Query(ROUTE_OF_KEY, "route")
 ROUTE_LOCKED = Query(ROUTE_OF_KEY.with_for_update(of=sandboxes), "route_locked")
+#: For MariaDB, which cannot lock one table of a join, while the worker's row must stay free for its lease.
+LOCK = Query(select(_s.sandbox_id).where(IS_KEY).with_for_update(), "lock")
 
 #: With ``now``: a resolve that found the sandbox living.
 KEEP_ALIVE = Write(update(sandboxes).where(IS_KEY).values(last_active_us=bindparam("now")), name="keep_alive")

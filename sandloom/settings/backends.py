@@ -14,7 +14,8 @@ from sandloom.settings.urls import sync_database_url
 class Backends(Group):
     database_url: Annotated[str, AfterValidator(sync_database_url)] = setting(
         "sqlite:////var/lib/sandloom/sandloom.db",
-        "SQLAlchemy URL; the async drivers `+asyncpg`, `+aiosqlite`, `+aiomysql` are mapped to the sync ones.",
+        "SQLAlchemy URL: `sqlite:///`, `postgresql+psycopg2://`, `mariadb+pymysql://` or `mysql+pymysql://`. The async "
+        "drivers `+asyncpg`, `+aiosqlite`, `+aiomysql` are mapped to the sync ones.",
         shown="SQLite file `sandloom.db` in DATA_DIR",
     )
     database_auto_ddl: bool = setting(

@@ -2,68 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect
 
 from sandloom.db import Database, check_schema, compare_schema, ddl, open_database, upgrade
 from sandloom.db.tables import metadata
 from sandloom.errors import SchemaBehind, Unavailable
-from tests.services.postgres import PostgresServer
-
-MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
-Shape = dict[str, Any]
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
-def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Database]]:
-    """Makes empty databases, without any table."""
-    made: list[Database] = []
-    server: PostgresServer | None = None
-    if request.param == "postgresql":
-        server = request.getfixturevalue("postgres")
-
-    def make() -> Database:
-        url = server.new_database(migrated=False) if server else f"sqlite:///{tmp_path}/{len(made)}.db"
-        made.append(open_database(url))
-        return made[-1]
-
-    yield make
-    for database in made:
-        database.dispose()
-        if server:
-            server.drop_database(database.engine.url.render_as_string(hide_password=False))
-
-
-def shape(db: Database) -> Shape:
-    """Tables with their columns, keys and indexes as the database itself describes them."""
-
-    def look(connection: Connection) -> Shape:
-        inspector = inspect(connection)
-        return {
-            table: {
-                "columns": sorted((c["name"], str(c["type"]), c["nullable"]) for c in inspector.get_columns(table)),
-                "key": inspector.get_pk_constraint(table)["constrained_columns"],
-                "unique": sorted(c["column_names"] for c in inspector.get_unique_constraints(table)),
-                "foreign": sorted(c["constrained_columns"] for c in inspector.get_foreign_keys(table)),
-                "indexes": sorted((str(i["name"]), i["column_names"]) for i in inspector.get_indexes(table)),
-            }
-            for table in inspector.get_table_names()
-            if table != "alembic_version"
-        }
-
-    return db.read(look)
-
-
-def run(db: Database, *statements: str) -> None:
-    for statement in statements:
-        db.write(lambda connection, statement=statement: connection.exec_driver_sql(statement))  # type: ignore[misc]
+from tests.migration.schemas import MIGRATIONS, run, run_script, shape
 
 
 def test_migrations_end_in_the_schema_of_the_code(new_database: Callable[[], Database]):
@@ -82,7 +32,7 @@ def test_migrations_end_in_the_schema_of_the_code(new_database: Callable[[], Dat
 def test_printed_statements_make_the_same_tables(new_database: Callable[[], Database]):
     migrated, managed = new_database(), new_database()
     upgrade(migrated)
-    run(managed, *[part for part in ddl(managed.dialect).split(";\n") if part.strip()])
+    run_script(managed, ddl(managed.dialect))
     assert shape(managed) == shape(migrated)
     assert check_schema(managed) == ()
 
@@ -112,9 +62,9 @@ def test_one_line_of_revisions():
     assert len(script.get_bases()) == 1
 
 
-def test_a_failed_migration_leaves_nothing_half_done(postgres: PostgresServer):
-    url = postgres.new_database(migrated=False)
-    db = open_database(url)
+@pytest.mark.parametrize("new_database", ["sqlite", pytest.param("postgres", marks=pytest.mark.server)], indirect=True)
+def test_a_failed_migration_leaves_nothing_half_done(new_database: Callable[[], Database]):
+    db = new_database()
     run(db, "CREATE TABLE sandboxes (id INTEGER)")
     with pytest.raises(Exception, match="sandboxes"):
         upgrade(db)
@@ -122,8 +72,6 @@ def test_a_failed_migration_leaves_nothing_half_done(postgres: PostgresServer):
     run(db, "DROP TABLE sandboxes")
     upgrade(db)
     assert check_schema(db) == ()
-    db.dispose()
-    postgres.drop_database(url)
 
 
 def test_a_database_that_is_not_there_is_unavailable_and_not_behind(tmp_path: Path):

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import psycopg2
+import pymysql
 import pytest
 import redis
 from redis.backoff import NoBackoff
@@ -55,6 +56,19 @@ def test_postgres_comes_back_from_a_crash_with_what_was_committed(private_postgr
     private_postgres.start()
     assert rows(private_postgres, url, "SELECT n FROM kept") == [(7,)]
     held.close()
+
+
+def test_mariadb_wants_its_password_and_comes_back_from_a_crash_with_what_was_committed(private_mariadb):
+    with pytest.raises(pymysql.OperationalError, match="Access denied"):
+        pymysql.connect(host="127.0.0.1", port=private_mariadb.port, user="sandloom", password="wrong")
+    private_mariadb.execute("CREATE DATABASE kept")
+    private_mariadb.execute("CREATE TABLE kept.kept AS SELECT 7 AS n")
+    private_mariadb.kill()
+    assert not private_mariadb.running
+    private_mariadb.start()
+    with private_mariadb.connect("kept") as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT n FROM kept")
+        assert cursor.fetchone() == (7,)
 
 
 def test_redis_wants_its_password_and_is_private(redis_server):

@@ -1,7 +1,7 @@
 """The ``db`` of these tests forgets faster than a real one: what is durable is not their subject, and fsync is slow.
 
 One database of each kind serves all of them and is emptied before each: statements are compiled once per engine.
-PostgreSQL does not wait for its log, and SQLite is a file in memory.
+The servers do not wait for their logs, and SQLite is a file in memory.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ import pytest
 
 from sandloom.db import Database, open_database
 from tests.integration.domain.world import World
+from tests.services.mariadb import MariaDBServer
 from tests.services.postgres import PostgresServer
 
 _MEMORY = Path("/dev/shm")
+SERVERS = [pytest.param(name, marks=pytest.mark.server) for name in ("postgres", "mariadb")]
+KINDS = ["sqlite", *SERVERS]
 
 
 @pytest.fixture(scope="session")
@@ -50,13 +53,35 @@ def hasty_postgres(postgres: PostgresServer) -> Iterator[Database]:
     postgres.drop_database(url)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
+@pytest.fixture(scope="session")
+def hasty_mariadb(mariadb: MariaDBServer) -> Iterator[Database]:
+    url = mariadb.new_database()
+    database = open_database(url)
+    yield database
+    database.dispose()
+    mariadb.drop_database(url)
+
+
+@pytest.fixture(params=KINDS)
 def db(request: pytest.FixtureRequest) -> Database:
     """Each kind of database, empty and open."""
-    name = "hasty_sqlite" if request.param == "sqlite" else "hasty_postgres"
-    database: Database = request.getfixturevalue(name)
+    database: Database = request.getfixturevalue(f"hasty_{request.param}")
     World(database).empty()
     return database
+
+
+@pytest.fixture(scope="session")
+def sqlite_rival(hasty_sqlite: Database) -> Iterator[Database]:
+    database = open_database(hasty_sqlite.engine.url.render_as_string(hide_password=False))
+    yield database
+    database.dispose()
+
+
+@pytest.fixture
+def rival(request: pytest.FixtureRequest, db: Database) -> Database:
+    """Another connection to the database of ``db``, as a second process has it."""
+    other: Database = request.getfixturevalue("sqlite_rival") if db.dialect == "sqlite" else db
+    return other
 
 
 @pytest.fixture

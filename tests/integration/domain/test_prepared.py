@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, bindparam, event, insert, select
-from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import IntegrityError
 
 from sandloom.db import Database, open_database
@@ -114,15 +113,6 @@ def test_connections_that_broke_meanwhile_are_replaced(postgres: PostgresServer,
     assert hasty_postgres.read(lambda connection: worker.all(connection, values)) == []
     break_all()
     assert hasty_postgres.write(lambda connection: ADD.run(connection, OPERATION)) == 1
-
-
-def test_the_text_for_mariadb_can_be_made():
-    dialect = mysql.dialect()
-    dialect.dbapi = __import__("sqlite3")
-    for module in (exec_statements, sandbox_statements):
-        for statement in vars(module).values():
-            if isinstance(statement, (Query, Write)):
-                statement._compile(dialect)
 
 
 # --- kept by the server ---

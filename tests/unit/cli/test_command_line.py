@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -133,6 +134,32 @@ def test_the_schema_is_printed_as_sql(tmp_path: Path, dialect: str) -> None:
     done = run("db", "sql", "--dialect", dialect, cwd=tmp_path)
     assert done.returncode == 0
     assert "CREATE TABLE sandboxes" in done.stdout
+    assert "alembic_version" not in done.stdout
+    migrations = run("db", "sql", "--dialect", dialect, "--since", "base", cwd=tmp_path)
+    if dialect == "sqlite":
+        assert (migrations.returncode, "sandloom db upgrade" in migrations.stderr) == (2, True)
+        return
+    assert migrations.returncode == 0
+    assert {"CREATE TABLE sandboxes", "CREATE TABLE alembic_version"} <= set(
+        re.findall(r"CREATE TABLE \w+", migrations.stdout)
+    )
+
+
+def test_a_database_whose_driver_is_missing_says_so(tmp_path: Path) -> None:
+    done = run("db", "check", cwd=tmp_path, DATABASE_URL=f"mysql+nosuchdriver://u:{SECRET}@h/d")
+    assert done.returncode == 2
+    assert done.stderr.startswith("sandloom: SANDBOX_DATABASE_DRIVER_MISSING: The driver of mysql+nosuchdriver://")
+    assert "sandloom[mysql]" in done.stderr
+    assert SECRET not in done.stderr
+
+
+def test_a_fence_says_what_it_did(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/x.db"
+    assert run("db", "fence", cwd=tmp_path, DATABASE_URL=url).returncode == 3
+    run("db", "upgrade", cwd=tmp_path, DATABASE_URL=url)
+    done = run("db", "fence", cwd=tmp_path, DATABASE_URL=url)
+    assert done.returncode == 0
+    assert done.stdout.startswith("0 open commands ended, 0 sandboxes and 0 workers moved on")
 
 
 @pytest.mark.parametrize("command", ["up", "demo", "api", "worker", "beat", "flower"])

@@ -1,0 +1,150 @@
+"""The writes that may meet, and the states in which they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from sandloom.db import Database
+from sandloom.db.tables import execs, workers
+from sandloom.ids import ExecKey
+from sandloom.reclaim.fence import fence
+from sandloom.sandboxes.repository import recount
+from tests.integration.domain.world import REFUSED, World, key, request
+
+QUEUED, RUNNING = ExecKey("default", "box", "queued"), ExecKey("default", "box", "running")
+Write = Callable[[World], Any]
+State = Callable[[World], None]
+
+#: Each acts as generation 1 of worker w1, epoch 1, unless it looks for itself.
+WRITES: dict[str, Write] = {
+    "resolve": lambda w: w.resolve(),
+    "resolve other": lambda w: w.resolve("other"),
+    "admit": lambda w: w.execs.admit(key(), 1, request("new", "c")),
+    "admit same": lambda w: w.execs.admit(key(), 1, request("queued", "a")),
+    "admit whole": lambda w: w.execs.admit(key(), 1, request("whole")),
+    "claim": lambda w: w.execs.claim(QUEUED, 1, "w1", 1),
+    "append": lambda w: w.execs.append(RUNNING, "w1", 1, 2, [("stdout", b"x")]),
+    "finish": lambda w: w.finish(w.execs.get(RUNNING)),
+    "cancel queued": lambda w: w.execs.cancel(QUEUED),
+    "cancel running": lambda w: w.execs.cancel(RUNNING),
+    "refuse": lambda w: w.execs.refuse(QUEUED, "w1", 1, REFUSED),
+    "ready": lambda w: w.sandboxes.mark_ready(w.fence1),
+    "touch": lambda w: w.sandboxes.touch(w.fence1, "op"),
+    "release": lambda w: w.sandboxes.begin_release(key(), None, "tester", "released"),
+    "finish release": lambda w: w.sandboxes.finish_release(w.fence1),
+    "restart": lambda w: w.restart(),
+    "restart empty": lambda w: w.restart(present=frozenset()),
+    "renew": lambda w: w.fleet.renew("w1", 1, 600, {}),
+    "end lost": lambda w: w.reclaim.end_lost_execs(),
+    "orphans": lambda w: w.reclaim.release_orphans(),
+    "idle": lambda w: w.reclaim.begin_idle_releases(),
+    "recount": lambda w: w.reclaim.recount_slots() or sandbox_recount(w),
+    "declare lost": lambda w: w.reclaim.declare_lost(w.lease()),
+    "unregister": lambda w: w.fleet.unregister("w1", 1),
+    "due rings": lambda w: w.reclaim.due_rings(),
+    "fence": lambda w: fence(w.db),
+    "queue timeouts": lambda w: w.reclaim.end_queue_timeouts(),
+}
+
+
+def sandbox_recount(world: World) -> Any:
+    """Also where nothing was seen to have drifted before."""
+    return world.db.write(partial(recount, worker_id="w1"))
+
+
+def apply(name: str, db: Database) -> Any:
+    return WRITES[name](World(db))
+
+
+def opened(world: World) -> None:
+    """One command waits and one runs."""
+    route = world.started()
+    world.queued(route, "queued", "a")
+    world.running(route, "running", "b")
+
+
+def silent(world: World) -> None:
+    """Nothing but the lease is at stake."""
+    world.started()
+
+
+def assigned(world: World) -> None:
+    """After a restart: a command waits already and the sandbox is not ready yet."""
+    world.register()
+    route = world.resolve()
+    world.set_status(route.key, "READY")
+    world.queued(route, "queued", "a")
+    world.set_status(route.key, "ASSIGNED")
+
+
+def releasing(world: World) -> None:
+    world.sandboxes.begin_release(world.started().key, None, "tester", "released")
+
+
+def released(world: World) -> None:
+    """The next resolve goes to another worker."""
+    world.released(world.started())
+    world.register("w2", isolation_level="strict")
+
+
+def lost(world: World) -> None:
+    """The worker is declared lost for long, and its commands have not been ended."""
+    opened(world)
+    world.lose()
+    world.set_orphans_due()
+    world.register("w2")
+
+
+def idle(world: World) -> None:
+    world.started()
+    world.forget_activity()
+
+
+def overdue(world: World) -> None:
+    """A command waits for long and nobody seems to have heard of it."""
+    route = world.started()
+    world.queued(route, "queued", "a")
+    world.set(execs, execs.c.exec_id == "queued", queued_us=0, ring_us=0)
+
+
+def drifted(world: World) -> None:
+    """The number of slots that are taken is wrong."""
+    world.started()
+    world.set(workers, workers.c.worker_id == "w1", reserved=5)
+
+
+#: What is held before its commit in a state, and what then begins.
+STATES: dict[State, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    opened: (
+        ("admit", "claim", "finish", "cancel queued", "release", "restart", "fence"),
+        (
+            "admit", "admit same", "claim", "append", "finish", "cancel queued", "cancel running", "refuse", "release",
+            "restart", "restart empty", "fence",
+        ),
+    ),
+    silent: (
+        ("renew", "declare lost", "fence"),
+        ("renew", "declare lost", "unregister", "restart"),
+    ),
+    assigned: (
+        ("cancel queued", "ready", "restart"),
+        ("admit", "cancel queued", "refuse", "ready", "release", "restart"),
+    ),
+    releasing: (("finish release", "restart"), ("resolve", "ready", "finish release", "restart", "recount")),
+    released: (("resolve",), ("resolve", "release", "restart", "recount")),
+    lost: (
+        ("restart", "end lost", "orphans"),
+        ("resolve", "finish", "cancel queued", "append", "release", "restart", "renew", "end lost", "orphans"),
+    ),
+    overdue: (
+        ("due rings", "queue timeouts"),
+        ("due rings", "queue timeouts", "cancel queued", "refuse", "restart"),
+    ),
+    drifted: (("recount",), ("recount", "resolve other", "release", "restart")),
+    idle: (
+        ("resolve", "idle", "admit whole", "touch"),
+        ("resolve", "admit", "admit whole", "touch", "release", "idle", "restart"),
+    ),
+}  # fmt: skip
