@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from celery.canvas import Signature
 
-from sandloom.contracts.rest import FileEntry, FileList, RouteAnswer
+from sandloom.contracts.files import FileEntry, FileList
+from sandloom.contracts.rest import RouteAnswer
 from sandloom.direct import tasks
 from sandloom.ids import new_id
 from sandloom.sdk.results import Result

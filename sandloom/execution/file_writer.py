@@ -37,16 +37,24 @@ class FileWriter:
         while view:
             view = view[os.write(self._fd, view) :]
 
-    def commit(self, name: bytes, mode: int) -> None:
-        """Durably gives the file its name, replacing a file or link of that name; EISDIR for a directory."""
+    def set_modified(self, seconds: int) -> None:
+        os.utime(self._fd, (seconds, seconds))
+
+    def commit(self, name: bytes, mode: int, *, durable: bool = True) -> None:
+        """Gives the file its name, replacing a file or link of that name; EISDIR for a directory.
+
+        Not ``durable``: the caller makes it so, together with others.
+        """
         os.fchmod(self._fd, mode & 0o777)
-        os.fsync(self._fd)
+        if durable:
+            os.fsync(self._fd)
         with self._identity():
             if self._staged is None and self._link(name):
                 pass
             else:
                 self._replace(name)
-        sync_directory(self._parent_fd)
+        if durable:
+            sync_directory(self._parent_fd)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -68,7 +76,7 @@ class FileWriter:
         except OSError as error:
             if error.errno not in _UNNAMEABLE:
                 raise
-        staged = _random_name()
+        staged = staging_name()
         fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE_FLAGS, 0o600, dir_fd=self._parent_fd)
         self._staged = staged
         return fd
@@ -78,7 +86,7 @@ class FileWriter:
         with contextlib.suppress(FileExistsError):
             self._link_as(name)
             return True
-        staged = _random_name()
+        staged = staging_name()
         self._link_as(staged)
         self._staged = staged
         return False
@@ -94,5 +102,5 @@ class FileWriter:
         self._staged = None
 
 
-def _random_name() -> str:
+def staging_name() -> str:
     return f".sandloom-{secrets.token_hex(8)}.part"

@@ -26,6 +26,8 @@ __all__ = ["Provisioned", "RootUnusable", "Space", "WorkspaceFault", "WorkspaceR
 Key = tuple[str, str]
 
 _ATTEMPTS = 16
+#: How long a delete waits for the removal of the tree.
+_DELETE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,19 +137,18 @@ class WorkspaceRoot:
     def delete(self, key: Key) -> bool:
         """Removes the sandbox's directory and all in it; False when there was none. Nothing may run in it any more.
 
-        Once begun it is finished by ``empty_trash``, whatever happens. Raises WorkspaceFault.
+        A very large tree is out of everybody's reach at once and goes on being removed in the background; a crash
+        leaves the rest to ``empty_trash``. Raises WorkspaceFault.
         """
         tenant, name = self._names(key)
         with _faults(key), self._tenant(tenant, create=False) as tenant_fd:
             if tenant_fd is None:
                 return False
-            with self.trash.unit() as unit:
-                try:
-                    unit.take(tenant_fd, name.encode())
-                except FileNotFoundError:
-                    return False
-                os.fsync(tenant_fd)
-                unit.remove()
+            try:
+                self.trash.discard(tenant_fd, name.encode(), _DELETE_SECONDS)
+            except FileNotFoundError:
+                return False
+            os.fsync(tenant_fd)
         self._drop_tenant(tenant)
         return True
 

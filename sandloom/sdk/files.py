@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import httpx
 
-from sandloom.contracts.rest import FileContent, FileEntry, FileList
+from sandloom.contracts.files import FileContent, FileEntry, FileList
 from sandloom.sdk.transport import Transport, unreachable
 
 if TYPE_CHECKING:
