@@ -95,7 +95,7 @@ class ArchiveOut:
         fd, header = -1, b""
         try:
             if stat.S_ISREG(found.kind):
-                fd = open_regular(found.parent_fd, found.name)
+                fd = open_regular(found.parent_fd, found.name, looked=True)
             elif stat.S_ISDIR(found.kind):
                 header = encode(_member(name + b"/", MemberType.DIRECTORY, found.stat()))
             elif stat.S_ISLNK(found.kind):
@@ -122,16 +122,19 @@ class ArchiveOut:
         self._left_bytes -= size_bytes
         if self._left_bytes < 0:
             raise FileFault(FaultKind.TOO_LARGE, f"{self._path} has more than {self._max_bytes} bytes of content")
-        yield encode(_member(name, MemberType.FILE, found))
+        header = encode(_member(name, MemberType.FILE, found))
+        if size_bytes <= _PIECE_BYTES:
+            content = os.pread(fd, size_bytes, 0)
+            yield header + content + bytes(size_bytes - len(content) + padding(size_bytes))
+            return
+        yield header
         at = 0
         while at < size_bytes:
-            piece = os.pread(fd, min(_PIECE_BYTES, size_bytes - at), at)
-            if not piece:
-                piece = _ZEROS[: size_bytes - at]
+            piece = os.pread(fd, min(_PIECE_BYTES, size_bytes - at), at) or _ZEROS[: size_bytes - at]
             at += len(piece)
             self._demand_time()
             yield piece
-        yield _ZEROS[: padding(size_bytes)]
+        yield bytes(padding(size_bytes))
 
     def _demand_time(self) -> None:
         if self._walk is not None and self._walk.late():

@@ -76,10 +76,12 @@ def _walk(base_fd: int, parts: Sequence[bytes]) -> int:
     return current
 
 
-def open_regular(parent_fd: int, name: bytes) -> int:
+def open_regular(parent_fd: int, name: bytes, *, looked: bool = False) -> int:
     """A reading descriptor of the regular file ``name``; EISDIR or ENXIO for anything else, ELOOP for a link."""
-    # Opening a FIFO or device has effects of its own, so look first; look again at what was opened.
-    _demand_regular(os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode, name)
+    # Opening a FIFO or device has effects of its own, so look first, unless the caller has; look again at what was
+    # opened.
+    if not looked:
+        _demand_regular(os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode, name)
     descriptor = os.open(name, os.O_RDONLY | SAFE_FLAGS, dir_fd=parent_fd)
     try:
         _demand_regular(os.fstat(descriptor).st_mode, name)

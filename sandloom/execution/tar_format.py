@@ -14,7 +14,6 @@ BLOCK_BYTES = 512
 END = bytes(2 * BLOCK_BYTES)
 #: name, mode, uid, gid, size, time, checksum, type, link, magic, user, group, device numbers, prefix
 _HEADER = struct.Struct("100s8s8s8s12s12s8sc100s8s32s32s8s8s155s12x")
-_CHECKSUM = slice(148, 156)
 _MAGIC = b"ustar\x0000"
 _MAX_OCTAL = 8**11 - 1
 _SHORT_BYTES = 100
@@ -145,7 +144,7 @@ def decode(block: bytes) -> Header | None:
         return None
     fields: tuple[Any, ...] = _HEADER.unpack(block)
     name, mode, _, _, size, modified, checksum, kind, target, magic, *_, prefix = fields
-    if _number(checksum, "a checksum") not in _sums(block):
+    if not _is_checksum(block, _number(checksum, "a checksum")):
         raise damaged("the archive is damaged, or is no tar archive at all: a header's checksum is wrong")
     name = _text(name)
     if magic == _MAGIC and prefix[0]:
@@ -176,11 +175,11 @@ def long_name(data: bytes) -> bytes:
     return _text(data)
 
 
-def _sums(block: bytes) -> tuple[int, int]:
-    """With bytes as unsigned and, as some old programs did, as signed."""
+def _is_checksum(block: bytes, checksum: int) -> bool:
+    """Of bytes as unsigned or, as some old programs took them, as signed."""
     rest = block[:148] + b"        " + block[156:]
     unsigned = sum(rest)
-    return unsigned, unsigned - 256 * sum(byte > 127 for byte in rest)
+    return checksum == unsigned or checksum == unsigned - 256 * sum(byte > 127 for byte in rest)
 
 
 def _number(field: bytes, what: str) -> int:

@@ -22,6 +22,7 @@ from sandloom.execution.openat import DIRECTORY_FLAGS, SCAN_FLAGS, set_directory
 
 _MAX_LEVELS = 24  # two descriptors each
 _FOREVER = float("inf")
+_TURN_SECONDS = 20.0
 # The entry is gone, has content again, or was swapped for another kind: the next pass sees what is there.
 _LATER = frozenset({errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
 
@@ -66,7 +67,14 @@ class Trash:
                 self._emptier = threading.Thread(target=self._empty_all, name="trash", daemon=True)
                 self._emptier.start()
 
+    def join(self) -> None:
+        """Waits for the end of what ``empty_later`` began."""
+        emptier = self._emptier
+        if emptier is not None:
+            emptier.join()
+
     def _empty_all(self) -> None:
+        pause = threading.Event()
         while True:
             with self._lock:
                 if not self._wanted:
@@ -74,7 +82,9 @@ class Trash:
                     return
                 self._wanted = False
             with contextlib.suppress(OSError):  # what cannot be removed now is tried again with the next
-                self.empty()
+                while not self.empty(_TURN_SECONDS):
+                    # A command may fill what is being removed; it must not get a whole processor for that.
+                    pause.wait(_TURN_SECONDS)
 
     @contextmanager
     def unit(self) -> Iterator[TrashUnit]:

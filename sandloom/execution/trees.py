@@ -190,7 +190,7 @@ def _matching(walk: TreeWalk, pattern: GlobPattern) -> Iterator[Found]:
 
 def _grep_entry(found: Found, place: SandboxPath, search: Search, matches: Matches, walk: TreeWalk) -> bool:
     try:
-        fd = open_regular(found.parent_fd, found.name)
+        fd = open_regular(found.parent_fd, found.name, looked=True)
     except OSError:  # gone, closed to the sandbox's own user, leased, or of another kind by now
         return False
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -144,11 +145,15 @@ class WorkspaceRoot:
         with _faults(key), self._tenant(tenant, create=False) as tenant_fd:
             if tenant_fd is None:
                 return False
-            try:
-                self.trash.discard(tenant_fd, name.encode(), _DELETE_SECONDS)
-            except FileNotFoundError:
-                return False
-            os.fsync(tenant_fd)
+            with self.trash.unit() as unit:
+                try:
+                    unit.take(tenant_fd, name.encode())
+                except FileNotFoundError:
+                    return False
+                os.fsync(tenant_fd)
+                done = unit.remove(time.monotonic() + _DELETE_SECONDS)
+        if not done:
+            self.trash.empty_later()
         self._drop_tenant(tenant)
         return True
 
