@@ -11,7 +11,7 @@ from typing import Self
 
 from sandloom.execution.file_faults import FaultKind, FileFault, translated
 from sandloom.execution.openat import open_regular
-from sandloom.execution.tar_format import END, Member, MemberType, encode, padding, pax_blocks
+from sandloom.execution.tar_format import BLOCK_BYTES, END, Member, MemberType, encode, padding
 from sandloom.execution.tree_walk import Found, TreeBounds, TreeWalk
 
 _PIECE_BYTES = 256 * 1024
@@ -22,8 +22,8 @@ _Pieces = Generator[bytes, None, None]
 class ArchiveOut:
     """The bytes of the archive; close it. ``skipped`` counts what is no file, directory or link, or could not be read.
 
-    An archive that left something out says so at its end, in a pax comment. A file that shrinks while it is read is
-    filled up with zeros, as tar does it.
+    An archive that left something out says so in a block of text behind its end, which tar readers ignore. A file that
+    shrinks while it is read is filled up with zeros, as tar does it.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class ArchiveOut:
         if walk.cut is not None:
             raise FileFault(FaultKind.TOO_LARGE, f"{self._path} cannot be archived whole: it has {walk.cut}")
         self.skipped += walk.skipped
-        if self.skipped:
-            yield pax_blocks({b"comment": b"sandloom: skipped=%d" % self.skipped}, b"g")
         yield END
+        if self.skipped:
+            yield (b"sandloom: skipped=%d\n" % self.skipped).ljust(BLOCK_BYTES, b"\0")
 
     def _single(self, fd: int, name: bytes) -> _Pieces:
         yield from self._file(fd, name)

@@ -106,18 +106,17 @@ def encode(member: Member) -> bytes:
         records[b"linkpath"] = member.target
     if member.size_bytes > _MAX_OCTAL:
         records[b"size"] = b"%d" % member.size_bytes
-    return pax_blocks(records) + _block(member, _WRITTEN[member.type])
+    return _pax_blocks(records) + _block(member, _WRITTEN[member.type])
 
 
-def pax_blocks(records: Mapping[bytes, bytes], kind: bytes = b"x") -> bytes:
-    """The records as an entry of their own (``g``: about the whole archive), nothing for none."""
+def _pax_blocks(records: Mapping[bytes, bytes]) -> bytes:
+    """The records as an entry of their own, nothing for none."""
     if not records:
         return b""
-    named = dict(records)
-    if kind == b"x" and not all(_is_utf8(value) for value in records.values()):
-        named = {b"hdrcharset": b"BINARY", **records}
-    body = b"".join(_pax_record(key, value) for key, value in named.items())
-    header = _block(Member(b"pax", MemberType.FILE, len(body)), kind)
+    if not all(_is_utf8(value) for value in records.values()):
+        records = {b"hdrcharset": b"BINARY", **records}
+    body = b"".join(_pax_record(key, value) for key, value in records.items())
+    header = _block(Member(b"pax", MemberType.FILE, len(body)), b"x")
     return header + body + bytes(padding(len(body)))
 
 

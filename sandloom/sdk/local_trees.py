@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -13,6 +14,7 @@ from typing import IO, NamedTuple, cast
 
 _CHUNK_BYTES = 256 * 1024
 _BLOCK_BYTES = 512
+_LEFT_OUT = re.compile(rb"sandloom: skipped=(\d{1,18})\n\0")
 
 
 class Unpacked(NamedTuple):
@@ -54,8 +56,10 @@ def unpack(pieces: Iterator[bytes], target: Path) -> Unpacked:
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     draft.mkdir(0o700)
     try:
-        with tarfile.open(fileobj=cast(IO[bytes], _Reader(pieces)), mode="r|") as archive:
+        reader = _Reader(pieces)
+        with tarfile.open(fileobj=cast(IO[bytes], reader), mode="r|") as archive:
             done = _extract(archive, draft)
+        done = done._replace(skipped=done.skipped + reader.left_out())
         draft.chmod(0o755)
         draft.rename(target)
     except BaseException:
@@ -134,11 +138,22 @@ class _Reader:
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._rest = b""
+        self._tail = b""
+
+    def left_out(self) -> int:
+        """What the service could not put into the archive, by the block of text behind its end."""
+        while self.read(_CHUNK_BYTES):
+            pass
+        found = _LEFT_OUT.match(self._tail)
+        return int(found[1]) if found else 0
 
     def read(self, size: int) -> bytes:
         parts, wanted = [], size
         while wanted > 0:
-            piece = self._rest or next(self._pieces, b"")
+            piece = self._rest
+            if not piece:
+                piece = next(self._pieces, b"")
+                self._tail = (self._tail + piece)[-_BLOCK_BYTES:]
             if not piece:
                 break
             self._rest = piece[wanted:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 from collections.abc import Iterable, Iterator
 
@@ -27,14 +28,20 @@ def archive(entries: Iterable[Entry], form: int = tarfile.PAX_FORMAT) -> bytes:
     return buffer.getvalue()
 
 
-def unpacked(data: bytes) -> tuple[dict[str, tuple[bytes, bytes, int]], dict[str, str]]:
-    """Name → type, content or link target, mode; and the comments of the whole archive."""
+def unpacked(data: bytes) -> dict[str, tuple[bytes, bytes, int]]:
+    """Name → type, content or link target, mode."""
     with tarfile.open(fileobj=io.BytesIO(data), encoding="utf-8", errors="surrogateescape") as tar:
         found = {}
         for member in tar:
-            content = tar.extractfile(member).read() if member.isreg() else member.linkname.encode()  # type: ignore[union-attr]
+            file = tar.extractfile(member) if member.isreg() else None
+            content = file.read() if file is not None else member.linkname.encode()
             found[member.name] = (member.type, content, member.mode)
-        return found, dict(tar.pax_headers)
+        return found
+
+
+def left_out(data: bytes) -> int:
+    found = re.match(rb"sandloom: skipped=(\d+)\n\0+\Z", data[-512:])
+    return int(found[1]) if found else 0
 
 
 def pieces(data: bytes, size: int) -> Iterator[bytes]:
