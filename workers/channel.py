@@ -36,8 +36,9 @@ from workers.translate import file_error
 log = get_logger("sandloom.workers.channel")
 
 PREFIX = "/internal/v1/"
-#: Silence of a peer that ends a transfer; and before it has shown that it belongs to the fleet.
-SOCKET_TIMEOUT_SECONDS = 30
+#: Silence of a peer that ends a transfer: longer than the API listens to a silent client, whom it then tells why. And
+#: before it has shown that it belongs to the fleet.
+SOCKET_TIMEOUT_SECONDS = 45
 STRANGER_TIMEOUT_SECONDS = 3
 MIN_THREADS, MAX_THREADS = 8, 64
 MAX_HEADER_BYTES = 64 * 1024

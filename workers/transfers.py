@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import chain
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -75,8 +76,11 @@ class Transfer:
             files = stack.enter_context(self._node.homes.files(self._key(args), args.generation))
             self._look(args)
             archive = stack.enter_context(files.trees.open_archive(args.place))
+            pieces = archive.chunks()
+            # What goes wrong at the beginning still has a status of its own.
+            first = next(pieces, b"")
             self._begin("200 OK", [])
-            return _Download(archive.chunks(), stack.pop_all())
+            return _Download(chain((first,), pieces), stack.pop_all())
 
     def write_archive(self) -> Iterable[bytes]:
         args = arguments(RawArgs, self._envelope.args)
