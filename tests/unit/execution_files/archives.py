@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import tarfile
 from collections.abc import Iterable, Iterator
@@ -34,7 +35,7 @@ def unpacked(data: bytes) -> dict[str, tuple[bytes, bytes, int]]:
         found = {}
         for member in tar:
             file = tar.extractfile(member) if member.isreg() else None
-            content = file.read() if file is not None else member.linkname.encode()
+            content = file.read() if file is not None else os.fsencode(member.linkname)
             found[member.name] = (member.type, content, member.mode)
         return found
 
