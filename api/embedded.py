@@ -160,6 +160,7 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
     """One connection. A request that will never be whole is answered, not only dropped."""
 
     error_task_class = _ErrorTask
+    request: Any  # the one that is being received
     _ended = False
 
     def readable(self) -> bool:

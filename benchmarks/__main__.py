@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import statistics
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -17,11 +18,12 @@ from rich.table import Table
 from benchmarks.bare import BEST_AT_ONCE, Floor
 from benchmarks.burst import Burst, Target, alternate, ratio
 from benchmarks.engine import engine
+from benchmarks.files import FileCalls
 from benchmarks.service import Service, embedded, fleet
 from benchmarks.workloads import Commands, EarlierShape, Lives, budget, files, idle_memory
 
 CONSOLE = Console(width=140)
-TARGETS = ("engine", "embedded", "fleet")
+TARGETS = ("engine", "embedded", "fleet", "files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,9 @@ def main() -> None:
             if name in options.only:
                 with start() as service:
                     measure_service(service, floor, scale)
+        if "files" in options.only:
+            with embedded() as service:
+                measure_files(service, floor, scale)
 
 
 def parse() -> argparse.Namespace:
@@ -80,6 +85,18 @@ def measure_service(service: Service, floor: Floor, scale: Scale) -> None:
     throughput_row(table, f"{service.name} 60 sandboxes", 32, shape)
     CONSOLE.print(table)
     CONSOLE.print(details(service, commands, scale))
+
+
+def measure_files(service: Service, floor: Floor, scale: Scale) -> None:
+    columns = ("call", "p50 ms", "against", "its p50 ms", "p50 : its p50")
+    table = Table(*columns, title="files, over HTTP to the embedded service", title_justify="left")
+    with FileCalls(service) as lines:
+        for line in lines:
+            bare = line.against(floor)
+            pairs = alternate(line.call, bare, scale.pairs, line.count, at_once=1, floor_at_once=1)
+            ours, theirs = (statistics.median(p50(pair[side]) for pair in pairs) * 1e3 for side in (0, 1))
+            table.add_row(line.call.name, f"{ours:.1f}", bare.name, f"{theirs:.1f}", str(ratio(pairs, p50)))
+    CONSOLE.print(table)
 
 
 def details(service: Service, commands: Commands, scale: Scale) -> Table:

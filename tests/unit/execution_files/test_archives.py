@@ -20,7 +20,7 @@ from sandloom.execution.file_faults import FaultKind, FileFault
 from sandloom.execution.files import SandboxFiles
 from sandloom.execution.tree_walk import TreeBounds
 from sandloom.execution.trees import SandboxTrees, TreeLimits
-from tests.unit.execution_files.archives import archive, info, left_out, pieces, unpacked
+from tests.unit.execution_files.archives import Entry, archive, info, left_out, pieces, unpacked
 from tests.unit.execution_files.people import GID, UID, kind_of, tree_of
 
 
@@ -85,7 +85,7 @@ def test_one_file_is_an_archive_too(files: SandboxFiles) -> None:
 
 
 def test_special_things_are_skipped_and_counted_both_ways(files: SandboxFiles, workspace: Path) -> None:
-    odd = [
+    odd: list[Entry] = [
         (info("fifo", tarfile.FIFOTYPE), b""),
         (info("dev", tarfile.CHRTYPE, devmajor=1, devminor=3), b""),
         (info("setuid", mode=0o6755), b"x"),
