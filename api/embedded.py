@@ -184,7 +184,7 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
             self.will_close = True
 
     def _in_a_body(self) -> bool:
-        return self.request is not None and bool(self.request.headers_finished) and not self.requests
+        return bool(self.request is not None and self.request.headers_finished and not self.requests)
 
     def _at_end(self) -> bool:
         """Whether the client has said that nothing more comes."""
