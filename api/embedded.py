@@ -189,7 +189,7 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
     def _at_end(self) -> bool:
         """Whether the client has said that nothing more comes."""
         try:
-            return self.socket.recv(1, socket.MSG_PEEK) == b""
+            return bool(self.socket.recv(1, socket.MSG_PEEK) == b"")
         except OSError:
             return False
 
