@@ -73,7 +73,7 @@ class Header:
         kind = _READ.get(self.type, MemberType.OTHER)
         if self.type == b"S" or any(key.startswith(b"GNU.sparse.") for key in records):
             raise damaged(f"{shown(name)} is stored as a sparse file; make the archive without --sparse")
-        if kind is MemberType.FILE and name.endswith(b"/"):
+        if self.type == b"\0" and name.endswith(b"/"):
             kind = MemberType.DIRECTORY  # as archives older than POSIX write it
         size_bytes = self.size_bytes
         if b"size" in records:
