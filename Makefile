@@ -12,7 +12,7 @@ help:
 	@echo 'make test         the whole suite, with private PostgreSQL and Redis servers'
 	@echo 'make test FAST=1  what needs no server;  ARGS="-k name" goes to pytest'
 	@echo 'make lint         ruff, mypy --strict, import direction'
-	@echo 'make bench        measures what a command costs'
+	@echo 'make bench        measures what a command costs;  ARGS=--full also what a worker costs'
 	@echo 'make fleet        two API replicas, two workers, beat and Flower over PostgreSQL and Redis'
 	@echo 'make lock         pins the newest allowed dependencies again'
 

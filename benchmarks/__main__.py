@@ -15,15 +15,20 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import held, idle
 from benchmarks.bare import BEST_AT_ONCE, Floor
 from benchmarks.burst import Burst, Target, alternate, ratio
 from benchmarks.engine import engine
 from benchmarks.files import FileCalls
 from benchmarks.service import Service, embedded, fleet
-from benchmarks.workloads import Commands, EarlierShape, Lives, budget, files, idle_memory
+from benchmarks.workloads import Commands, EarlierShape, Lives, budget, files
 
 CONSOLE = Console(width=140)
-TARGETS = ("engine", "embedded", "fleet", "files")
+COMMANDS = ("engine", "embedded", "fleet", "files")
+#: What is asked of a worker beside commands: not in the short run unless it is asked for.
+NODE = ("lives", "idle", "held")
+#: ``lives`` at once: create and release wait for disks and messages, so more of them find the best rate.
+LIVES_AT_ONCE = (4, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +40,10 @@ class Scale:
     parallel: int
     clients: tuple[int, ...]
     shape: int
-    idle: int
 
 
-SHORT = Scale(pairs=5, serial=20, parallel=64, clients=(32,), shape=120, idle=50)
-FULL = Scale(pairs=15, serial=40, parallel=200, clients=(16, 32, 64), shape=600, idle=1000)
+SHORT = Scale(pairs=5, serial=20, parallel=64, clients=(32,), shape=120)
+FULL = Scale(pairs=15, serial=40, parallel=200, clients=(16, 32, 64), shape=600)
 
 
 def main() -> None:
@@ -56,13 +60,39 @@ def main() -> None:
         if "files" in options.only:
             with embedded() as service:
                 measure_files(service, floor, scale)
+        measure_node(set(options.only), floor, scale)
+
+
+def measure_node(wanted: set[str], floor: Floor, scale: Scale) -> None:
+    """What is asked of the worker beside commands."""
+    for name, start in (("embedded", embedded), ("fleet", fleet)):
+        if not wanted & {"lives", "held", *(("idle",) if name == "fleet" else ())}:
+            continue
+        with start() as service:
+            if "lives" in wanted:
+                lives(service, floor, scale)
+            if "held" in wanted:
+                CONSOLE.print(held.report(name, *held.Held(service).measure()))
+            if "idle" in wanted and name == "fleet":
+                CONSOLE.print(idle.measure(service, service.parts["worker"]))
+
+
+def lives(service: Service, floor: Floor, scale: Scale) -> None:
+    table = comparison(f"{service.name}: resolve, connect and release, over HTTP")
+    target = Lives(Commands(service, max(LIVES_AT_ONCE)))
+    for at_once in LIVES_AT_ONCE:
+        parallel(table, target, floor, scale, at_once)
+    CONSOLE.print(table)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench")
-    parser.add_argument("--full", action="store_true", help="15 pairs, 16 to 64 clients, 1,000 idle sandboxes")
-    parser.add_argument("--only", nargs="+", choices=TARGETS, default=TARGETS)
-    return parser.parse_args()
+    everything = f"15 pairs, 16 to 64 clients, and {', '.join(NODE)}"
+    parser.add_argument("--full", action="store_true", help=everything)
+    parser.add_argument("--only", nargs="+", choices=(*COMMANDS, *NODE))
+    options = parser.parse_args()
+    options.only = options.only or (COMMANDS + NODE if options.full else COMMANDS)
+    return options
 
 
 def measure_engine(floor: Floor, scale: Scale) -> None:
@@ -80,7 +110,6 @@ def measure_service(service: Service, floor: Floor, scale: Scale) -> None:
     serial(table, commands, floor, scale)
     for clients in scale.clients:
         parallel(table, commands, floor, scale, clients)
-    parallel(table, Lives(commands), floor, scale, BEST_AT_ONCE)
     shape = alternate(EarlierShape(commands), floor, 1, scale.shape, at_once=32, floor_at_once=BEST_AT_ONCE)
     throughput_row(table, f"{service.name} 60 sandboxes", 32, shape)
     CONSOLE.print(table)
@@ -105,9 +134,6 @@ def details(service: Service, commands: Commands, scale: Scale) -> Table:
         table.add_row(what, f"{milliseconds:.2f} ms")
     for what, burst in files(commands, scale.serial, 4096).items():
         table.add_row(f"file {what}, 4 KiB: p50, p95", f"{burst.p50 * 1e3:.2f} ms, {burst.p95 * 1e3:.2f} ms")
-    table.add_row(
-        f"memory of each of {scale.idle} idle sandboxes", f"{idle_memory(service, scale.idle) / 1024:.1f} KiB"
-    )
     return table
 
 

@@ -23,7 +23,12 @@ def cpu_seconds_of(pids: Iterable[int]) -> float:
 
 def memory_bytes(roots: Iterable[int]) -> int:
     """Proportional set size: shared pages are divided among who shares them."""
-    return sum(map(_pss, family(roots)))
+    return sum(_rollup(pid, "Pss:") for pid in family(roots))
+
+
+def resident_bytes(roots: Iterable[int]) -> int:
+    """Resident set size, summed."""
+    return sum(_rollup(pid, "Rss:") for pid in family(roots))
 
 
 def family(roots: Iterable[int]) -> list[int]:
@@ -40,9 +45,9 @@ def _one(pid: int) -> float:
     return sum(map(int, fields[11:15])) * _TICK_SECONDS
 
 
-def _pss(pid: int) -> int:
+def _rollup(pid: int, name: str) -> int:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))

@@ -19,11 +19,12 @@ from tests.services.redis import RedisServer
 
 _CLI = (sys.executable, "-c", "import sys; from sandloom.cli import main; sys.exit(main())")
 _START_SECONDS = 60
+SLOTS = 64
 _SETTINGS = {
     "SANDBOX_ISOLATION_LEVEL": "strict",
     "SANDBOX_NETWORK_MODE": "isolated",
     "SANDBOX_WORKER_CAPACITY": "1100",
-    "SANDBOX_WORKER_EXEC_SLOTS": "64",
+    "SANDBOX_WORKER_EXEC_SLOTS": str(SLOTS),
     "SANDBOX_LOG_FORMAT": "json",
 }
 

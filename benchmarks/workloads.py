@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 from benchmarks.burst import Burst, run_burst
-from benchmarks.cpu import cpu_seconds, memory_bytes
+from benchmarks.cpu import cpu_seconds
 from benchmarks.service import Service
 from benchmarks.wire import Connection
 
@@ -113,18 +113,6 @@ def files(commands: Commands, count: int, size_bytes: int) -> dict[str, Burst]:
         "write": commands.run(lambda _: box.write(data), count, 1),
         "read": commands.run(lambda _: box.read(data), count, 1),
     }
-
-
-def idle_memory(service: Service, count: int) -> float:
-    """Bytes that each of ``count`` idle sandboxes adds to all processes of the service."""
-    connection = Connection(service.url, service.token)
-    before = memory_bytes(service.parts.values())
-    boxes = [Box(connection, f"idle-{n}") for n in range(count)]
-    added = memory_bytes(service.parts.values()) - before
-    for box in boxes:
-        box.release()
-    connection.close()
-    return added / count
 
 
 def budget(commands: Commands, count: int) -> dict[str, float]:

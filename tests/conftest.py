@@ -31,6 +31,11 @@ _numbers = itertools.count(1)
 _started: list[PostgresServer | RedisServer] = []
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kills", type=int, default=5, help="how often the test of kills at random moments kills")
+    parser.addoption("--seed", type=int, default=None, help="the seed of that test, to see a failure again")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # Nothing is timed; CI tries the same examples every time, at home new ones are looked for.
     settings.register_profile(

@@ -23,6 +23,7 @@ from sandloom.errors import (
     NotFound,
     SandloomError,
     StaleRoute,
+    Unavailable,
 )  # fmt: skip
 from sandloom.execution.file_faults import FileFault
 from sandloom.files.channel import ENVELOPE_HEADER
@@ -75,10 +76,13 @@ class Channel:
         host, port = self._server.bind_addr[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    def serve(self, node: NodeContext) -> None:
-        self._node = node
+    def serve(self) -> None:
+        """Answer; until ``open_to`` nobody gets anything but the word to come again."""
         self._thread = threading.Thread(target=self._server.serve, name="channel", daemon=True)
         self._thread.start()
+
+    def open_to(self, node: NodeContext) -> None:
+        self._node = node
 
     def close(self) -> None:
         """Also ends transfers that are going on."""
@@ -106,8 +110,10 @@ class Channel:
     def _answer(self, environ: Environ, start: StartResponse) -> Iterable[bytes]:
         node = self._node
         what = environ["PATH_INFO"].removeprefix(PREFIX)
-        if node is None or what not in ("raw", "archive") or not environ["PATH_INFO"].startswith(PREFIX):
+        if what not in ("raw", "archive") or not environ["PATH_INFO"].startswith(PREFIX):
             raise NotFound
+        if node is None:
+            raise Unavailable
         if environ.get("CONTENT_LENGTH") and environ.get("HTTP_TRANSFER_ENCODING"):
             # Two ends of one body: whoever is in between may believe the other one.
             raise MalformedRequest("The request has both Content-Length and Transfer-Encoding.")

@@ -10,6 +10,8 @@ from sandloom.contracts.ports import Bus
 from sandloom.errors import DiskFull, LaunchFailed, SandloomError, Unavailable, WorkspaceFailed
 from sandloom.execs.records import Exec, Outcome
 from sandloom.execs.service import Execs
+from sandloom.execution.disk import DiskBudgetReached
+from sandloom.execution.reap import kill_uid_range
 from sandloom.execution.runner import Handle, Runner
 from sandloom.execution.spec import BudgetsUnavailable, Plan, SpawnerUnavailable, SpecInvalid
 from sandloom.ids import ExecKey, SandboxKey
@@ -24,6 +26,7 @@ from workers.translate import (
     Ending,
     Home,
     budgets_refused,
+    disk_refused,
     env_refused,
     group_of,
     limits_of,
@@ -34,6 +37,9 @@ from workers.translate import (
 )
 
 log = get_logger("sandloom.workers.commands")
+
+#: A command is announced as running after this: one that ends at once has its end to say it.
+ANNOUNCE_SECONDS = 0.050
 
 
 class Running:
@@ -120,7 +126,6 @@ class Commands:
         record = self._claim(ledger, running.key)
         if record is None:
             return None
-        self._bus.publish_head(running.key, ledger.seq, False)
         try:
             events, outcome = self._execute(running, record, home, ledger)
         except SandloomError as error:
@@ -168,6 +173,8 @@ class Commands:
             handle = engine.runner.start(spec, writer.sink)
         except SpecInvalid as error:
             raise env_refused(str(error)) from error
+        except DiskBudgetReached as error:
+            return [], disk_refused(str(error))
         except BudgetsUnavailable as error:
             log.error("budgets cannot be held", reason=str(error))
             raise budgets_refused(spec) from error
@@ -175,7 +182,7 @@ class Commands:
             log.error("the spawner takes no command", reason=str(error))
             raise LaunchFailed("The worker cannot start commands at the moment.") from error
         running.attach(handle)
-        verdict = handle.wait()
+        verdict = handle.wait(lambda: self._bus.publish_head(running.key, ledger.seq, False), ANNOUNCE_SECONDS)
         if verdict.error is not None:
             log.warning(
                 "command not started", exec_id=running.key.exec_id, fault=verdict.error.value, detail=verdict.detail
@@ -216,9 +223,14 @@ class Commands:
         with self._lock:
             return [running for running in self._running.values() if running.key.sandbox == key]
 
-    def forget(self, key: SandboxKey) -> None:
-        """The sandbox is gone; nothing of it runs any more."""
-        self._engine.runner.forget(group_of(key))
+    def clear(self, key: SandboxKey, uid: int) -> None:
+        """Its commands have ended and none can start: nothing of the sandbox, which has ``uid``, is left running."""
+        runner = self._engine.runner
+        # When this node started it ended every process of its uids, so one that ran nothing since has none.
+        if self._engine.plan.uid_separation and runner.has_run(uid):
+            kill_uid_range(uid, uid)
+            runner.forget_uid(uid)
+        runner.forget(group_of(key))
 
     def all(self) -> list[Running]:
         with self._lock:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kombu import Queue
 
+from sandloom.broker.consuming import CONSUMING_TRANSPORT
 from sandloom.broker.queues import (
     MAINTENANCE_QUEUE,
     broker_url,
@@ -70,6 +71,8 @@ def _messages() -> dict[str, Any]:
 def _broker(settings: Settings) -> dict[str, Any]:
     return {
         "broker_url": broker_url(settings.broker_url),
+        # kombu keeps each message that was taken in Redis until it is acknowledged; a doorbell is in its row.
+        "broker_transport": CONSUMING_TRANSPORT if is_redis(settings.broker_url) else None,
         "broker_transport_options": transport_options(settings.broker_url, settings.broker_namespace, consume=True),
         "broker_use_ssl": tls_options(settings.broker_url),
         # None would open a connection per message.

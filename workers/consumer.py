@@ -8,8 +8,11 @@ from typing import Any
 from celery.worker.consumer import Consumer as CeleryConsumer
 from celery.worker.control import Panel
 
+from sandloom.broker.message import is_doorbell
 from sandloom.telemetry import get_logger
+from workers.app import WorkerApp
 from workers.counters import counters
+from workers.doorbell import read
 
 log = get_logger("sandloom.workers.consumer")
 
@@ -31,6 +34,7 @@ def restrict_remote_control() -> None:
 class Consumer(CeleryConsumer):
     """Drops and counts what cannot be used, without showing its content, and never ends because of it."""
 
+    app: WorkerApp
     connection_errors: tuple[type[BaseException], ...]
     channel_errors: tuple[type[BaseException], ...]
 
@@ -40,13 +44,24 @@ class Consumer(CeleryConsumer):
 
         def on_task_received(message: Any) -> None:
             try:
-                handle(message)
+                if is_doorbell(message.headers):
+                    self._hear(message)
+                else:
+                    handle(message)
             except recoverable:
                 raise
             except Exception as error:
                 self._drop(message, error)
 
         return on_task_received
+
+    def _hear(self, message: Any) -> None:
+        """A doorbell needs nothing of what Celery makes of a task. Its row is safe: acknowledged before all else."""
+        doorbell = read(message)
+        if doorbell is None:
+            return self._drop(message, None)
+        message.ack_log_error(log, self.connection_errors)
+        self.app.reception.ring(doorbell)
 
     def _drop(self, message: Any, error: BaseException | None) -> None:
         counters.add("messages_dropped")

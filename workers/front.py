@@ -28,8 +28,8 @@ class CeleryFront:
 
     def __init__(self, app: WorkerApp, name: str) -> None:
         restrict_remote_control()
-        for name in QUIET_LOGGERS:
-            logging.getLogger(name).setLevel(logging.WARNING)
+        for logger in QUIET_LOGGERS:
+            logging.getLogger(logger).setLevel(logging.WARNING)
         app.finalize()
         app.set_default()
         self._app = app

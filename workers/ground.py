@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any
 
 from sandloom.errors import IsolationBlocked, SettingsInvalid, WorkerIdInUse
 from sandloom.execution.cgroups import Groups
+from sandloom.execution.dial import DialReport
+from sandloom.execution.disk import Disk, DiskBudgets
+from sandloom.execution.disk_quota import open_proved
 from sandloom.execution.locks import LockHeld, LockUnusable, NoUidBlock, UidBlock
 from sandloom.execution.probe import ProbeReport, ProbeRequest, probe
 from sandloom.execution.process import Spawner
@@ -43,6 +47,7 @@ class Ground:
     plan: Plan
     report: ProbeReport
     groups: Groups | None
+    disk: DiskBudgets
     _held: ExitStack = field(repr=False)
 
     @property
@@ -83,13 +88,24 @@ def prepare(settings: Settings) -> Ground:
 
         spawner = Spawner(keep_fds=fds, clean_up=clean_up, on_death=_spawner_died)
         stack.callback(spawner.close)
-        state = root.path / ".engine"
+        state = engine_directory(settings, root, worker_id)
+        if state.exists():
+            shutil.rmtree(state)
         make_own(state, 0o711)
-        report = _prove(probe(probe_request(settings, state, uid_range[1]), spawner, groups, no_groups))
+        request = probe_request(settings, state, uid_range[1])
+        report = _prove(probe(request, spawner, groups, no_groups))
         assert report.plan is not None
         if not root.empty_trash(TRASH_SECONDS):
             log.info("trash of an earlier life is not empty yet")
-        return Ground(root, worker_id, uid_range, spawner, report.plan, report, groups, stack.pop_all())
+        disk = _disk(settings, request, report.plan, spawner)
+        stack.callback(disk.close)
+        return Ground(root, worker_id, uid_range, spawner, report.plan, report, groups, disk, stack.pop_all())
+
+
+def engine_directory(settings: Settings, root: WorkspaceRoot, worker_id: str) -> Path:
+    """Where the engine keeps files that commands are shown, made anew in each life; workers that share a root need one
+    each."""
+    return root.path / (f".engine-{worker_id}" if settings.shared_root else ".engine")
 
 
 def _claim(settings: Settings, stack: ExitStack) -> tuple[WorkspaceRoot, tuple[int, int], list[int]]:
@@ -145,6 +161,21 @@ def _groups(settings: Settings, worker: str) -> tuple[Groups | None, str]:
         return None, str(error)
 
 
+def _disk(settings: Settings, request: ProbeRequest, plan: Plan, spawner: Spawner) -> DiskBudgets:
+    """By project quota where a real run proves one, else measured. Raises IsolationBlocked where that is too little."""
+    if not settings.disk_budget:
+        return Disk()
+    try:
+        return open_proved(request, plan, spawner)
+    except BudgetsUnavailable as error:
+        if settings.resource_control == "required":
+            raise IsolationBlocked(
+                f"SANDBOX_RESOURCE_CONTROL=required: a disk budget can only be measured here, since {error}."
+            ) from error
+        log.warning("disk budgets are measured, not enforced", reason=str(error))
+        return Disk()
+
+
 def _spawner_died(returncode: int) -> None:
     log.error("spawner died; its commands were ended", returncode=returncode)
 
@@ -183,9 +214,9 @@ def effective_hash(declared: str, plan: Plan) -> str:
     return hashlib.sha256(json.dumps(selected).encode()).hexdigest()[:16]
 
 
-def capabilities(settings: Settings, report: ProbeReport) -> dict[str, Any]:
+def capabilities(settings: Settings, ground: Ground, exposure: DialReport) -> dict[str, Any]:
     """What ``/healthz`` says of the node's isolation, as measured."""
-    plan = report.plan
+    report, plan = ground.report, ground.report.plan
     return {
         "selected_level": plan.level.value if plan else None,
         "supported_levels": [level.value for level in report.supported_levels],
@@ -208,7 +239,13 @@ def capabilities(settings: Settings, report: ProbeReport) -> dict[str, Any]:
             "budgets": bool(report.controllers),
             "controllers": sorted(report.controllers),
         },
+        "disk_budget": {
+            "mode": ground.disk.mode if settings.disk_budget else "off",
+            "bytes": settings.budget_disk_bytes,
+            "inodes": settings.budget_inodes,
+        },
         "network_mode": settings.network_mode,
+        "control_plane": exposure.to_dict(),
         "bwrap_version": report.bwrap_version,
         "toolchains": {
             "configured": list(settings.toolchains),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sandloom.errors import SandloomError, StaleRoute, WorkspaceFailed
+from sandloom.execution.directories import Directories
+from sandloom.execution.disk import Room
 from sandloom.execution.file_faults import FileFault
 from sandloom.execution.files import FileLimits, SandboxFiles
 from sandloom.execution.workspace import WorkspaceFault, WorkspaceRoot
@@ -37,13 +39,20 @@ class Homes:
     """Makes workspaces ready and remembers where they are, per generation."""
 
     def __init__(
-        self, identity: Identity, root: WorkspaceRoot, sandboxes: Sandboxes, gates: Gates, limits: FileLimits
+        self,
+        identity: Identity,
+        root: WorkspaceRoot,
+        sandboxes: Sandboxes,
+        gates: Gates,
+        limits: FileLimits,
+        room_of: Callable[[SandboxKey, Directories, int], Room],
     ) -> None:
         self._identity = identity
         self._root = root
         self._sandboxes = sandboxes
         self._gates = gates
         self._limits = limits
+        self._room_of = room_of
         self._known: dict[SandboxKey, _Known] = {}
         self._lock = threading.Lock()
 
@@ -94,11 +103,11 @@ class Homes:
                 # Nobody was told that this generation has files, so whatever lies here is of an earlier life.
                 self._root.delete(route.key)
             made = self._root.create(route.key, route.sandbox_uid, route.sandbox_uid)
+            self._remember(route)
         except FileFault as fault:
             raise file_error(fault) from fault
-        except WorkspaceFault as fault:
+        except (WorkspaceFault, OSError) as fault:
             raise _failed(route, fault) from fault
-        self._remember(route)
         return Workspace.LOST if route.workspace == Workspace.KEPT and not made.kept else None
 
     def _cached(self, key: SandboxKey, generation: int) -> _Known | None:
@@ -109,7 +118,8 @@ class Homes:
     def _remember(self, route: Route) -> None:
         uid, gid = account_of(route.sandbox_uid)
         directories = self._root.directories(route.key)
-        files = SandboxFiles(directories, uid, gid, self._root.trash, self._limits)
+        room = self._room_of(route.key, directories, uid)
+        files = SandboxFiles(directories, uid, gid, self._root.trash, self._limits, room=room)
         with self._lock:
             self._known[route.key] = _Known(route.generation, Home(uid, gid, directories), files)
 

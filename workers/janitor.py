@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from sandloom.contracts.ports import Bus
 from sandloom.errors import SandboxNotFound, SandloomError
@@ -52,23 +53,31 @@ class Janitor:
 
     def tidy(self) -> None:
         """Finish releases that were cut short, remove directories that belong to nobody, empty the trash."""
+        for key, generation in self._sandboxes.releasing(self._identity.worker_id, self._identity.epoch):
+            self._safely(key, partial(self._lifecycle.release, key, generation))
         for found in list(self._root.keys()):
             key = SandboxKey(*found)
-            try:
-                self._look_at(key)
-            except (SandloomError, WorkspaceFault) as error:
-                log.warning("left directory not removed", sandbox_id=key.sandbox_id, reason=str(error))
-        self._root.empty_trash()
+            self._safely(key, partial(self._look_at, key))
+        self._root.drop_empty_tenants()
+        left = not self._root.empty_trash()
+        log.info("what an earlier life left is gone", trash_left=left)
+
+    def _safely(self, key: SandboxKey, job: Callable[[], object]) -> None:
+        try:
+            job()
+        except (SandloomError, WorkspaceFault, OSError) as error:
+            log.warning("not removed", sandbox_id=key.sandbox_id, reason=str(error))
 
     def _look_at(self, key: SandboxKey) -> None:
         route = self._route(key)
-        if route is not None and route.status is SandboxStatus.RELEASING and self._identity.owns(route):
-            self._lifecycle.release(key, route.generation)
-        elif self._is_left(route):
-            with self._gates.exclusive(key):
-                # Under the gate nobody makes the directory ready; the row may have changed since it was read.
-                if self._is_left(self._route(key)) and self._root.delete(key):
-                    log.info("left directory removed", sandbox_id=key.sandbox_id)
+        if not self._is_left(route):
+            if route is not None and self._identity.owns(route):
+                self._root.sweep(key)
+            return
+        with self._gates.exclusive(key):
+            # Under the gate nobody makes the directory ready; the row may have changed since it was read.
+            if self._is_left(self._route(key)) and self._root.delete(key):
+                log.info("left directory removed", sandbox_id=key.sandbox_id)
 
     def _route(self, key: SandboxKey) -> Route | None:
         try:

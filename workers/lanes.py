@@ -15,7 +15,7 @@ from sandloom.clock import monotonic_seconds
 from sandloom.ids import ExecKey, SandboxKey
 from sandloom.telemetry import get_logger
 
-Job = Callable[[], None]
+Job = Callable[[], object]
 
 #: Doorbells name sandboxes that need not exist, so there is an end to one for each.
 HARD_BOUND_FACTOR = 4

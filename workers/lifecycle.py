@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
+from dataclasses import replace
 
 from sandloom.clock import monotonic_seconds
 from sandloom.errors import SandboxBusy, StaleRoute, WorkspaceFailed
 from sandloom.execs.records import Outcome
 from sandloom.execs.service import Execs
 from sandloom.execs.states import ExecStatus, Reason
-from sandloom.execution.reap import kill_uid_range
 from sandloom.execution.workspace import WorkspaceFault, WorkspaceRoot
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes.records import Route
@@ -64,7 +63,8 @@ class Lifecycle:
                 raise StaleRoute("The sandbox is not being released.")
             self._end_commands(key)
             self._remove(route)
-            self._sandboxes.finish_release(route.fence)
+            if self._sandboxes.finish_release(route.fence):
+                return replace(route, status=SandboxStatus.RELEASED)
             return self._sandboxes.get(key)
 
     def _end_commands(self, key: SandboxKey) -> None:
@@ -75,15 +75,12 @@ class Lifecycle:
         if not all(command.done.wait(max(0.0, until - monotonic_seconds())) for command in running):
             raise SandboxBusy("The sandbox's commands have not ended yet; repeat the call.")
         identity = self._identity
-        for row in self._execs.open_for(identity.worker_id, identity.epoch, limit=100_000):
-            if row.key.sandbox == key and row.status is ExecStatus.QUEUED:
-                self._execs.refuse(row.key, identity.worker_id, identity.epoch, _RELEASED)
+        for exec_key in self._execs.queued_of(key, identity.worker_id):
+            self._execs.refuse(exec_key, identity.worker_id, identity.epoch, _RELEASED)
 
     def _remove(self, route: Route) -> None:
         self._homes.forget(route.key)
-        if os.geteuid() == 0:
-            kill_uid_range(route.sandbox_uid, route.sandbox_uid)
-        self._commands.forget(route.key)
+        self._commands.clear(route.key, route.sandbox_uid)
         try:
             self._root.delete(route.key)
         except WorkspaceFault as fault:

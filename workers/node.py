@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sandloom.broker.queues import DISPATCH_QUEUE, worker_queue, worker_queues
 from sandloom.clock import boottime_seconds, monotonic_seconds
 from sandloom.errors import SandloomError, WorkerIdInUse
+from sandloom.execution.dial import DialReport
 from sandloom.execution.files import FileLimits
 from sandloom.execution.runner import Runner
 from sandloom.fleet.records import NodeInfo
@@ -29,6 +30,7 @@ from workers.commands import Commands, Engine
 from workers.context import NodeContext
 from workers.counters import counters
 from workers.direct import DirectExecs
+from workers.exposure import examine
 from workers.forward import QueueForwarder
 from workers.front import CeleryFront
 from workers.gates import Gates
@@ -44,7 +46,7 @@ from workers.results import Results
 from workers.services import Services
 from workers.sweep import Sweeper
 from workers.tasks import node_lanes, register_maintenance, register_node
-from workers.translate import Ending
+from workers.translate import Ending, budgets_of, group_of
 
 log = get_logger("sandloom.workers.node")
 
@@ -84,19 +86,22 @@ class Node:
     # --- start ---
 
     def start(self) -> None:
-        """In this order: ground, byte channel bound, registration, lease, then everything that takes work."""
+        """In this order: ground, byte channel bound, servers dialled from a sandbox, registration, lease, then what
+        takes work."""
         self._ground = prepare(self._settings)
         self._channel = Channel(self._settings.data_host, self._settings.data_port, self._ground.sandbox_uids)
         try:
             endpoint = self._channel.bind()
-            self._birth = _register(self._settings, self._services, self._ground, endpoint)
+            self._channel.serve()
+            exposure = examine(self._settings, self._ground, endpoint)
+            self._birth = _register(self._settings, self._services, self._ground, endpoint, exposure)
             self._build()
         except BaseException:
             self._channel.close()
             self._ground.close()
             raise
         self._lease.start()
-        self._channel.serve(self._context)
+        self._channel.open_to(self._context)
         self._sweeper.start()
         self._front.start()
         self._lanes.submit(Lane.LIFECYCLE, lambda: self._announcer.announce(self._birth.open_before))
@@ -117,8 +122,12 @@ class Node:
             identity, services.fleet, ground.spawner, settings, self.load, self._supersede, self._birth.sent_seconds
         )
         gates = Gates()
-        homes = Homes(identity, ground.root, services.sandboxes, gates, _file_limits(settings))
-        engine = Engine(Runner(ground.spawner, ground.groups), ground.plan, settings)
+        budgets = budgets_of(settings)
+        homes = Homes(
+            identity, ground.root, services.sandboxes, gates, _file_limits(settings),
+            lambda key, directories, uid: ground.disk.room(group_of(key), directories, budgets, uid),
+        )  # fmt: skip
+        engine = Engine(Runner(ground.spawner, ground.groups, ground.disk), ground.plan, settings)
         self.commands = Commands(identity, services.execs, homes, engine, services.bus, lambda: self._lease.passed)
         lifecycle = Lifecycle(
             identity, ground.root, services.sandboxes, services.execs, self.commands, homes, gates,
@@ -141,8 +150,9 @@ class Node:
         self._announcer = Announcer(services.execs, services.bus, results)
         self._sweeper = Sweeper(identity, services.execs, self.commands, self._lane, direct, services.watcher, results)
         self._lanes = ControlLanes()
+        forwarder = QueueForwarder(app, self._context)
         app.reception = NodeReception(
-            self._lanes, node_lanes(), self._lane, direct, QueueForwarder(app, self._context), DISPATCH_QUEUE
+            self._lanes, node_lanes(), self._lane, self.commands.run, direct, forwarder, DISPATCH_QUEUE
         )
         register_node(app, self._context, direct)
         register_maintenance(app, services.maintenance(app))
@@ -220,11 +230,11 @@ class Node:
             log.warning("not unregistered; the lease will lapse", code=error.code)
 
 
-def _register(settings: Settings, services: Services, ground: Ground, endpoint: str) -> Birth:
+def _register(settings: Settings, services: Services, ground: Ground, endpoint: str, exposure: DialReport) -> Birth:
     """The node's next epoch. Waits for an earlier life of its id to be over for certain. Raises WorkerIdInUse when that
     one renews its lease, so lives."""
     sealing_key = X25519PrivateKey.generate()
-    info = node_info(settings, ground, endpoint, sealing_key)
+    info = node_info(settings, ground, endpoint, sealing_key, exposure)
     until = (
         monotonic_seconds() + info.lease_ttl_seconds + info.fence_grace_seconds + settings.heartbeat_interval_seconds
     )
@@ -247,7 +257,9 @@ def _register(settings: Settings, services: Services, ground: Ground, endpoint: 
         return Birth(identity, sealing_key, sent_seconds, [row.key for row in open_before])
 
 
-def node_info(settings: Settings, ground: Ground, endpoint: str, sealing_key: X25519PrivateKey) -> NodeInfo:
+def node_info(
+    settings: Settings, ground: Ground, endpoint: str, sealing_key: X25519PrivateKey, exposure: DialReport
+) -> NodeInfo:
     """What the database learns of this node."""
     public_key = sealing_key.public_key().public_bytes_raw()
     return NodeInfo(
@@ -273,7 +285,7 @@ def node_info(settings: Settings, ground: Ground, endpoint: str, sealing_key: X2
         # The lock of a local root proves that nobody else uses it; a shared one may be locked on another host too.
         takeover=settings.storage_mode == "local",
         node={
-            "capabilities": capabilities(settings, ground.report),
+            "capabilities": capabilities(settings, ground, exposure),
             "host": platform.node(),
             "pid": os.getpid(),
             "zone": settings.zone,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Any, Protocol
 
-from sandloom.broker.message import RING_TASK, RING_VERSION
 from sandloom.ids import ExecKey
 from sandloom.telemetry import get_logger
 from workers.counters import counters
+from workers.doorbell import Doorbell
 from workers.lanes import CommandLane, ControlLane, Placed
 from workers.pool import Delivery
 
@@ -54,7 +55,9 @@ class ControlLanes:
 
 
 class Reception(Protocol):
-    """What the pool hands deliveries to."""
+    """What the consumer hands doorbells to, and the pool every other delivery."""
+
+    def ring(self, doorbell: Doorbell) -> None: ...
 
     def receive(self, delivery: Delivery) -> None: ...
 
@@ -84,6 +87,10 @@ class ControlReception:
         self._lanes = lanes
         self._tasks = tasks
 
+    def ring(self, doorbell: Doorbell) -> None:
+        """Nothing here runs commands."""
+        counters.add("messages_dropped")
+
     def receive(self, delivery: Delivery) -> None:
         self._place(delivery)
 
@@ -109,32 +116,27 @@ class NodeReception(ControlReception):
         lanes: ControlLanes,
         tasks: Mapping[str, Lane],
         commands: CommandLane,
+        run: Callable[[ExecKey, int], object],
         direct: Direct,
         forwarder: Forwarder,
         dispatch_queue: str,
     ) -> None:
         super().__init__(lanes, tasks)
         self._commands = commands
+        self._run = run
         self._direct = direct
         self._forwarder = forwarder
         self._dispatch_queue = dispatch_queue
 
+    def ring(self, doorbell: Doorbell) -> None:
+        """Forgotten when there is no room: the row waits."""
+        self._commands.submit(doorbell.key, partial(self._run, doorbell.key, doorbell.generation))
+
     def receive(self, delivery: Delivery) -> None:
-        if delivery.task == RING_TASK:
-            self._ring(delivery)
-        elif delivery.queue == self._dispatch_queue and delivery.task in self._tasks:
+        if delivery.queue == self._dispatch_queue and delivery.task in self._tasks:
             self._submit(delivery, lambda: self._dispatched(delivery))
         else:
             self._at_home(delivery)
-
-    def _ring(self, delivery: Delivery) -> None:
-        """The row is safe already: the doorbell is acknowledged at once, and forgotten when there is no room."""
-        delivery.acknowledge()
-        key = doorbell_key(delivery)
-        if key is None:
-            drop(delivery, "malformed doorbell")
-        elif self._commands.submit(key, delivery.run) is not Placed.ACCEPTED:
-            delivery.drop()
 
     def _dispatched(self, delivery: Delivery) -> None:
         if self._forwarder.forward(delivery):
@@ -167,22 +169,6 @@ class NodeReception(ControlReception):
 
     def info(self) -> dict[str, Any]:
         return {**super().info(), "running": self._commands.running, "waiting": self._commands.waiting}
-
-
-def doorbell_key(delivery: Delivery) -> ExecKey | None:
-    """The exec that a doorbell names; None for anything that is not a doorbell of ours."""
-    try:
-        kwargs = delivery.kwargs()
-    except Exception:
-        return None
-    names = ("tenant_id", "sandbox_id", "exec_id")
-    numbers = [kwargs.get("v"), kwargs.get("generation")]
-    if numbers[0] != RING_VERSION or any(type(number) is not int for number in numbers):
-        return None
-    values = [value for name in names if isinstance(value := kwargs.get(name), str) and len(value) <= 191]
-    if set(kwargs) != {*names, "v", "generation"} or len(values) != len(names):
-        return None
-    return ExecKey(*values)
 
 
 def drop(delivery: Delivery, reason: str) -> None:

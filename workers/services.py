@@ -145,6 +145,7 @@ def reclaim_policy(settings: Settings) -> ReclaimPolicy:
         terminate_grace_seconds=settings.terminate_grace_seconds,
         idle_ttl_seconds=settings.idle_ttl_seconds,
         max_queued_seconds=settings.max_queued_seconds,
+        maintenance_interval_seconds=settings.maintenance_interval_seconds,
         history_retention_days=settings.history_retention_days,
         batch_size=settings.orphan_reaper_batch_size,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
@@ -34,7 +34,7 @@ from sandloom.errors import (
 from sandloom.execs.records import Exec, Outcome
 from sandloom.execs.states import ExecStatus, Reason, status_for
 from sandloom.execution.file_faults import FaultKind, FileFault
-from sandloom.execution.spec import Budgets, Directories, LaunchFault, Limits, Plan, Spec, Verdict
+from sandloom.execution.spec import Budgets, Directories, LaunchFault, Limits, Plan, Spec, Usage, Verdict
 from sandloom.ids import SandboxKey
 from sandloom.settings import Settings
 
@@ -68,6 +68,9 @@ _LAUNCH: Mapping[LaunchFault, type[SandloomError]] = {
 _LAUNCH_EXIT_CODE = {LaunchFault.PROGRAM_NOT_FOUND: 127, LaunchFault.PROGRAM_NOT_EXECUTABLE: 126}
 #: What a client may read of these would name paths of the host.
 _OPERATORS_ONLY = frozenset({LaunchFault.ISOLATION_FAILED, LaunchFault.SPAWNER_LOST})
+
+#: Plain values all: ``dataclasses.asdict`` would copy each of them deeply.
+_USAGE = tuple(field.name for field in fields(Usage))
 
 _FILES: Mapping[FaultKind, type[SandloomError]] = {
     FaultKind.PATH_INVALID: PathInvalid,
@@ -107,7 +110,13 @@ def limits_of(settings: Settings) -> Limits:
 
 
 def budgets_of(settings: Settings) -> Budgets:
-    return Budgets(settings.budget_memory_bytes, settings.budget_cpu_percent, settings.budget_pids)
+    return Budgets(
+        settings.budget_memory_bytes,
+        settings.budget_cpu_percent,
+        settings.budget_pids,
+        settings.budget_disk_bytes,
+        settings.budget_inodes,
+    )
 
 
 def group_of(key: SandboxKey) -> str:
@@ -158,9 +167,13 @@ def outcome_of(verdict: Verdict, ending: Ending | None = None) -> Outcome:
         detail=detail,
         error=WorkerLost.code if reason is Reason.WORKER_LOST else None,
         truncated=verdict.truncated,
-        usage=asdict(verdict.usage),
+        usage=_usage(verdict),
         duration_ms=verdict.duration_ms,
     )
+
+
+def _usage(verdict: Verdict) -> dict[str, Any]:
+    return {name: getattr(verdict.usage, name) for name in _USAGE}
 
 
 def _not_started(verdict: Verdict, fault: LaunchFault) -> Outcome:
@@ -174,7 +187,7 @@ def _not_started(verdict: Verdict, fault: LaunchFault) -> Outcome:
         detail=detail or error().detail,
         error=error.code,
         truncated=verdict.truncated,
-        usage=asdict(verdict.usage),
+        usage=_usage(verdict),
         duration_ms=verdict.duration_ms,
     )
 
@@ -182,6 +195,12 @@ def _not_started(verdict: Verdict, fault: LaunchFault) -> Outcome:
 def refused(error: SandloomError) -> Outcome:
     """The receipt of a command that this node did not start."""
     return Outcome(ExecStatus.FAILED, Reason.NOT_STARTED.value, detail=error.detail, error=error.code)
+
+
+def disk_refused(detail: str) -> Outcome:
+    """The receipt of a command that is not started because its sandbox has too much on the disk."""
+    advice = f"{detail}; delete files through the file API first"
+    return Outcome(ExecStatus.FAILED, Reason.DISK.value, detail=advice, error=DiskFull.code)
 
 
 def lost(detail: str) -> Outcome:

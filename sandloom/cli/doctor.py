@@ -1,4 +1,7 @@
-"""``sandloom doctor``: what isolation this machine gives, found by running it; no server is contacted."""
+"""``sandloom doctor``: what isolation this machine gives, found by running it.
+
+Servers of the deployment are dialled, from a sandbox that shares the host's network, to see who answers anyone.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ import click
 from sandloom.cli.invocation import Invocation, Stop
 from sandloom.cli.output import json_option, print_json, print_value
 from sandloom.settings import Settings, unsupported
+from sandloom.settings.control_plane import control_plane
 
 SCHEMA_VERSION = 1
 _PROGRAMS = {"python": "python3", "node": "node", "go": "go", "rust": "cargo", "java": "java"}
@@ -38,6 +42,7 @@ def examine(settings: Settings) -> dict[str, Any]:
     """``schema_version, status (usable|blocked), can_start, problems, warnings, capabilities``."""
     if sys.platform != "linux":
         raise Stop("workers run on Linux only")
+    from sandloom.execution.dial import DialReport, dial
     from sandloom.execution.probe import ProbeReport, probe
     from sandloom.execution.process import Spawner
 
@@ -45,24 +50,34 @@ def examine(settings: Settings) -> dict[str, Any]:
         spawner = Spawner()
         groups, no_groups = _groups(settings)
         try:
-            found: ProbeReport = probe(_request(settings, state_dir), spawner, groups, no_groups)
+            request = _request(settings, state_dir)
+            found: ProbeReport = probe(request, spawner, groups, no_groups)
+            exposure = DialReport()
+            if found.plan is not None:
+                exposure = dial(request, found.plan, spawner, control_plane(settings))
         finally:
             spawner.close()
             if groups is not None:
                 groups.close()
     problems = [found.blocked] if found.plan is None else []
     problems += unsupported(settings)
+    disk = _disk_budget(settings)
+    if disk["mode"] == "measured" and settings.resource_control == "required":
+        problems.append(f"SANDBOX_RESOURCE_CONTROL=required: a disk budget can only be measured, since {disk['why']}")
+    exposed = exposure.problems
+    local = settings.environment == "local"
+    problems += [] if local else exposed
     return {
         "schema_version": SCHEMA_VERSION,
         "status": "blocked" if problems else "usable",
         "can_start": not problems,
         "problems": problems,
-        "warnings": [*settings.warnings, *found.warnings],
-        "capabilities": _capabilities(settings, found),
+        "warnings": [*settings.warnings, *found.warnings, *(exposed if local else [])],
+        "capabilities": {**_capabilities(settings, found, exposure), "disk_budget": disk},
     }
 
 
-def _capabilities(settings: Settings, found: Any) -> dict[str, Any]:
+def _capabilities(settings: Settings, found: Any, exposure: Any) -> dict[str, Any]:
     plan = found.plan
     return {
         "selected_level": None if plan is None else str(plan.level),
@@ -79,6 +94,7 @@ def _capabilities(settings: Settings, found: Any) -> dict[str, Any]:
             "skipped": list(found.skipped_features),
         },
         "network_mode": settings.network_mode,
+        "control_plane": exposure.to_dict(),
         "seccomp": plan is not None and plan.seccomp_file is not None,
         "resource_control": {
             "mode": settings.resource_control,
@@ -87,6 +103,22 @@ def _capabilities(settings: Settings, found: Any) -> dict[str, Any]:
         },
         "toolchains": _toolchains(settings),
     }
+
+
+def _disk_budget(settings: Settings) -> dict[str, str]:
+    """``mode``: ``off``, ``measured``, or ``quota``, which a worker proves when it starts; and ``why``."""
+    from sandloom.execution.project_quota import ProjectQuota
+    from sandloom.execution.spec import BudgetsUnavailable
+
+    if not settings.disk_budget:
+        return {"mode": "off", "why": "no disk budget is set"}
+    root = settings.workspace_root
+    place = next(path for path in (root, *root.parents) if path.is_dir())
+    try:
+        ProjectQuota(str(place)).close()
+    except (BudgetsUnavailable, OSError) as error:
+        return {"mode": "measured", "why": str(error)}
+    return {"mode": "quota", "why": f"the file system of {place} has project quotas"}
 
 
 def _groups(settings: Settings) -> tuple[Any, str]:
@@ -146,6 +178,7 @@ def _print(report: dict[str, Any]) -> None:
         "uid per sandbox": "yes" if found["uid_separation"] else "no (the worker is not root)",
         "network": found["network_mode"],
         "seccomp": "yes" if found["seccomp"] else "no",
+        "disk budget": found["disk_budget"]["mode"],
         "cgroup budgets": ", ".join(found["resource_control"]["controllers"]) or "no",
         "bubblewrap": f"{found['bubblewrap']['version'] or 'none'} {found['bubblewrap']['path'] or ''}".strip(),
         "toolchains": ", ".join(found["toolchains"]["available"]) or "none",

@@ -247,6 +247,12 @@ class Execs:
             for row in rows
         ]
 
+    def queued_of(self, key: SandboxKey, worker_id: str) -> Sequence[ExecKey]:
+        """Execs of the sandbox that wait for its owner."""
+        values = {"of_worker": worker_id, "of_tenant": key.tenant_id, "of_sandbox": key.sandbox_id}
+        rows = self._db.read(lambda connection: statements.QUEUED_OF_SANDBOX.all(connection, values))
+        return [ExecKey(*key, row.exec_id) for row in rows]
+
 
 def _owned(key: ExecKey, worker_id: str, worker_epoch: int) -> dict[str, Any]:
     return {**statements.of_key(key), "of_worker": worker_id, "of_epoch": worker_epoch}

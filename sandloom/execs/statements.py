@@ -78,6 +78,11 @@ OPEN_OF_OWNER = Query(
     .limit(_AT_MOST),
     "open_of_owner",
 )
+QUEUED_OF_SANDBOX = Query(
+    select(_e.exec_id).where(
+        _e.open_worker_id == _WORKER, _e.tenant_id == _TENANT, _e.sandbox_id == _SANDBOX, _e.status == ExecStatus.QUEUED
+    )
+)
 
 
 def admission() -> Select[Any]:

@@ -40,13 +40,14 @@ class Extracted:
 class Extraction:
     """A sink of ``TarReader``; close it. Its methods are called as the sandbox's user, ``settle`` as the service."""
 
-    def __init__(self, top_fd: int, bounds: TreeBounds, max_bytes: int) -> None:
+    def __init__(self, top_fd: int, staging_fd: int, bounds: TreeBounds, max_bytes: int) -> None:
         self.counts = Extracted()
         self._top_fd = top_fd
+        self._staging_fd = staging_fd
         self._bounds = bounds
         self._max_bytes = max_bytes
         self._until = time.monotonic() + bounds.seconds
-        self._entries = 0
+        self.entries = 0
         self._parent: tuple[Parts, int] | None = None
         self._member: tuple[Member, bytes] | None = None
         self._writer: FileWriter | None = None
@@ -101,8 +102,8 @@ class Extraction:
         self._keep_parent(None)
 
     def _count(self) -> None:
-        self._entries += 1
-        if self._entries > self._bounds.max_entries:
+        self.entries += 1
+        if self.entries > self._bounds.max_entries:
             raise FileFault(FaultKind.TOO_LARGE, f"the archive has more than {self._bounds.max_entries} entries")
         self._demand_time()
 
@@ -115,7 +116,7 @@ class Extraction:
             raise FileFault(
                 FaultKind.TOO_LARGE, f"the archive has more than {self._max_bytes} bytes", max_bytes=self._max_bytes
             )
-        self._writer = FileWriter(self._open_parent(parts[:-1]), nullcontext)
+        self._writer = FileWriter(self._open_parent(parts[:-1]), self._staging_fd, nullcontext)
         self._member = (member, parts[-1])
 
     def _drop_writer(self) -> None:

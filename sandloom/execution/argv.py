@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sandloom.execution import environment
+from sandloom.execution.machine import WHOLE, Machine
 from sandloom.execution.spec import Network, Plan, Spec, SpecInvalid
 
 # Numbers that the spawner gives these descriptors; none of them reaches the command.
@@ -44,8 +45,10 @@ class CommandLine:
     enters: bool = False
 
 
-def build(spec: Spec, identity: str) -> CommandLine:
+def build(spec: Spec, identity: str, machine: Machine = WHOLE) -> CommandLine:
     """The command line for ``spec``; ``identity`` is the host directory with this uid's passwd, group and hosts.
+
+    ``machine``: what is shown of the machine, which is mounted over what the kernel says of it.
 
     Raises ``SpecInvalid`` for an empty argv, NUL characters, root, a relative ``cwd`` or reserved environment names.
     """
@@ -55,6 +58,7 @@ def build(spec: Spec, identity: str) -> CommandLine:
     args += _namespaces(plan, spec.hostname)
     args += _system(plan, identity)
     args += _synthetic(plan, spec)
+    args += [word for source, target in machine.mounts for word in ("--ro-bind", source, target)]
     args += _owned(spec)
     enters = spec.cwd not in _FIXED_PLACES
     args += ["--remount-ro", "/", "--chdir", "/" if enters else spec.cwd]

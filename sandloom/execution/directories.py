@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 
@@ -13,3 +14,12 @@ class Directories:
     home: str
     envs: str
     cache: str
+
+    @property
+    def all(self) -> tuple[str, str, str, str]:
+        return self.workspace, self.home, self.envs, self.cache
+
+    @property
+    def staging(self) -> str:
+        """Beside them and never mounted: where a file that is to replace another one has its first name."""
+        return os.path.join(os.path.dirname(self.workspace), "staging")

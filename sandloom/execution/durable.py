@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from pathlib import Path
 
 from sandloom.execution.openat import DIRECTORY_FLAGS
 
 _MAX_SMALL_FILE_BYTES = 4096
+_STAGED = re.compile(r"\..+\.[0-9a-f]{12}")
 
 
 def read_small(path: Path) -> str | None:
@@ -44,6 +46,13 @@ def create_small(path: Path, text: str) -> str:
         os.unlink(staged)
     sync_path(path.parent)
     return read_small(path) or ""
+
+
+def remove_staged(directory: Path) -> None:
+    """Removes what calls that were killed left there. Nobody else may be writing in the directory."""
+    for path in directory.iterdir():
+        if _STAGED.fullmatch(path.name):
+            path.unlink()
 
 
 def sync_path(directory: Path | str) -> None:

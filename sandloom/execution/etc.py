@@ -99,6 +99,14 @@ def identity_dir(base: Path, uid: int, gid: int, hostname: str) -> Path:
     return target
 
 
+def forget_identities(base: Path, uid: int) -> None:
+    """Remove the directories of ``uid``, in which nothing runs any more."""
+    for found in base.glob(f"{uid}-*"):
+        gone = base / f".{found.name}.{os.urandom(4).hex()}"
+        found.rename(gone)
+        shutil.rmtree(gone)
+
+
 def _identity(uid: int, gid: int, hostname: str) -> dict[str, str]:
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
     users = {0: "root:x:0:0:root:/root:/usr/sbin/nologin", 65534: "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin"}

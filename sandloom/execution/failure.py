@@ -56,8 +56,12 @@ def judge(
     cpu_seconds: int,
     stderr_head: bytes,
     group: GroupFacts | None = None,
+    disk_reached: str = "",
 ) -> Verdict:
-    """The verdict, without ``truncated``. ``facts`` as sent by the spawner (see ``spawner.job``)."""
+    """The verdict, without ``truncated``. ``facts`` as sent by the spawner (see ``spawner.job``).
+
+    ``disk_reached``: the disk budget that the sandbox is at, with its numbers; a cancelled command was ended for it.
+    """
     counted = group or GroupFacts()
     usage = Usage(
         cpu_ms=facts.get("cpu_ms", 0),
@@ -66,12 +70,14 @@ def judge(
         io_bytes=facts.get("io_bytes"),
         oom_killed=counted.oom_kills > 0,
     )
-    verdict = _at_a_bound(facts, counted) or _outcome(facts, argv0, cwd, cpu_seconds, usage, stderr_head)
+    verdict = _at_a_bound(facts, counted, disk_reached) or _outcome(
+        facts, argv0, cwd, cpu_seconds, usage, stderr_head, disk_reached
+    )
     return verdict(usage, facts.get("duration_ms", 0))
 
 
-def _at_a_bound(facts: Mapping[str, Any], counted: GroupFacts) -> _Partial | None:
-    """A command that failed after its group met a bound failed because of it. One that coped is not a failure."""
+def _at_a_bound(facts: Mapping[str, Any], counted: GroupFacts, disk_reached: str) -> _Partial | None:
+    """A command that failed after its sandbox met a bound failed because of it. One that coped is not a failure."""
     exit_code, status = facts.get("exit_code"), facts.get("status")
     if facts.get("cause") is not None or exit_code == 0:
         return None
@@ -80,6 +86,8 @@ def _at_a_bound(facts: Mapping[str, Any], counted: GroupFacts) -> _Partial | Non
             # The kernel chose bwrap itself: there is no code, and what bwrap may have said is about nothing else.
             return _Partial(Reason.OOM, 128 + _SIGKILL, _SIGKILL, detail=counted.memory_bound)
         return _Partial(Reason.OOM, exit_code, _signal_of(exit_code), detail=counted.memory_bound)
+    if disk_reached and exit_code is not None:
+        return _Partial(Reason.DISK, exit_code, _signal_of(exit_code), detail=disk_reached)
     if not counted.refused_forks:
         return None
     if exit_code is not None:
@@ -113,10 +121,16 @@ class _Partial:
 
 
 def _outcome(
-    facts: Mapping[str, Any], argv0: str, cwd: str, cpu_seconds: int, usage: Usage, stderr_head: bytes
+    facts: Mapping[str, Any],
+    argv0: str,
+    cwd: str,
+    cpu_seconds: int,
+    usage: Usage,
+    stderr_head: bytes,
+    disk_reached: str,
 ) -> _Partial:
     if facts.get("cause") is not None:
-        return _ended(facts)
+        return _ended(facts, disk_reached)
     if facts.get("launch_error"):
         return _never_launched(facts)
     if facts.get("not_entered"):
@@ -133,10 +147,12 @@ def _outcome(
     return _bwrap_gave_up(argv0, cwd, stderr_head)
 
 
-def _ended(facts: Mapping[str, Any]) -> _Partial:
+def _ended(facts: Mapping[str, Any], disk_reached: str) -> _Partial:
     """Ended by the engine. Whether TERM was enough shows in ``signal``; a command may also have exited by itself."""
     reason = _CAUSES[facts["cause"]]
     detail = facts.get("launch_error") or ""
+    if reason is Reason.CANCELLED and disk_reached:
+        reason, detail = Reason.DISK, disk_reached
     exit_code = facts.get("exit_code")
     if exit_code is not None:
         return _Partial(reason, exit_code, _signal_of(exit_code), detail=detail)

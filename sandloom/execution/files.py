@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from sandloom.execution.directories import Directories
+from sandloom.execution.disk import Growth, Room
 from sandloom.execution.file_entries import Entry, entry_of
 from sandloom.execution.file_faults import FaultKind, FileFault, fault_of, translated
 from sandloom.execution.file_writer import FileWriter
@@ -57,8 +58,9 @@ class SandboxFiles(Places):
         trash: Trash,
         limits: FileLimits | None = None,
         locks: PathLocks | None = None,
+        room: Room | None = None,
     ) -> None:
-        super().__init__(directories, uid, gid, locks)
+        super().__init__(directories, uid, gid, locks, room)
         self.limits = limits or FileLimits()
         self.trees = SandboxTrees(self, TreeLimits(max_archive_bytes=self.limits.max_raw_bytes))
         self._trash = trash
@@ -90,12 +92,18 @@ class SandboxFiles(Places):
         """
         place = self.changeable(path)
         limit = self.limits.max_raw_bytes if max_bytes is None else max_bytes
-        with self.locks.using(Use.WRITE, place), self.open_parent(place) as parent_fd:
+        with (
+            self.locks.using(Use.WRITE, place),
+            self.open_parent(place) as parent_fd,
+            self.staging() as staging_fd,
+            self.room.growing(place.text) as grow,
+        ):
+            grow(0, inodes=1)
             with translated(place.text):
                 self._refuse_directory(parent_fd, place)
-                writer = FileWriter(parent_fd, self.acting)
+                writer = FileWriter(parent_fd, staging_fd, self.acting)
             with writer:
-                size_bytes = _copy(chunks, writer, limit, place.text)
+                size_bytes = _copy(chunks, writer, limit, place.text, grow)
                 with translated(place.text):
                     writer.commit(place.name, mode)
         return size_bytes
@@ -117,10 +125,12 @@ class SandboxFiles(Places):
             size_bytes = len(data) + times * (len(new) - len(old))
             if times:
                 self._demand_size(place, size_bytes)
-                with translated(place.text), FileWriter(parent_fd, self.acting) as writer:
-                    writer.write(data.replace(old, new, times))
-                    self._demand_unchanged(parent_fd, place, before)
-                    writer.commit(place.name, stat.S_IMODE(before.st_mode))
+                with self.staging() as staging_fd, self.room.growing(place.text) as grow, translated(place.text):
+                    grow(size_bytes, inodes=1)
+                    with FileWriter(parent_fd, staging_fd, self.acting) as writer:
+                        writer.write(data.replace(old, new, times))
+                        self._demand_unchanged(parent_fd, place, before)
+                        writer.commit(place.name, stat.S_IMODE(before.st_mode))
         return times, size_bytes
 
     def listing(self, path: str, limit: int, offset: int = 0, cursor: str | None = None) -> Page:
@@ -143,7 +153,12 @@ class SandboxFiles(Places):
         """Makes the directory (mode 0755). With ``parents`` also those above, and one that is there is no error but
         False."""
         place = self.changeable(path)
-        with self.locks.using(Use.WRITE, place), translated(place.text):
+        with (
+            self.locks.using(Use.WRITE, place),
+            self.room.growing(place.text) as grow,
+            translated(place.text),
+        ):
+            grow(0, inodes=len(place.parts) if parents else 1)
             if not parents:
                 with self.open_parent(place) as parent_fd:
                     self._make(parent_fd, place.name)
@@ -162,6 +177,7 @@ class SandboxFiles(Places):
                     raise FileFault(FaultKind.NOT_EMPTY, f"{place.text} is a directory with entries")
                 self._remove_tree(parent_fd, place)
             sync_directory(parent_fd)
+        self.room.freed()
 
     def move(self, source: str, destination: str, overwrite: bool = False) -> None:
         """Renames; with ``overwrite`` replaces a file by a file or an empty directory by a directory."""
@@ -267,12 +283,13 @@ def _remove_plainly(parent_fd: int, name: bytes) -> bool:
     return True
 
 
-def _copy(chunks: Iterable[bytes], writer: FileWriter, max_bytes: int, path: str) -> int:
+def _copy(chunks: Iterable[bytes], writer: FileWriter, max_bytes: int, path: str, grow: Growth) -> int:
     size_bytes = 0
     for chunk in chunks:
         size_bytes += len(chunk)
         if size_bytes > max_bytes:
             raise FileFault(FaultKind.TOO_LARGE, f"{path} may have at most {max_bytes} bytes", max_bytes=max_bytes)
+        grow(len(chunk))
         try:
             writer.write(chunk)
         except OSError as error:

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from sandloom.execution.directories import Directories
+from sandloom.execution.disk import Room, Unbounded
 from sandloom.execution.file_faults import FaultKind, FileFault, translated
+from sandloom.execution.file_writer import open_staging
 from sandloom.execution.identity import acting_as
 from sandloom.execution.openat import PATH_FLAGS, open_directory
 from sandloom.execution.path_locks import PathLocks, Use
@@ -17,10 +19,18 @@ from sandloom.execution.paths import SandboxPath, parse_path
 class Places:
     """The places of one sandbox. ``locks`` must be the same object for every Places of a sandbox."""
 
-    def __init__(self, directories: Directories, uid: int, gid: int, locks: PathLocks | None = None) -> None:
+    def __init__(
+        self,
+        directories: Directories,
+        uid: int,
+        gid: int,
+        locks: PathLocks | None = None,
+        room: Room | None = None,
+    ) -> None:
         if os.geteuid() != 0 and uid != os.geteuid():
             raise ValueError(f"only root can handle files of uid {uid}")
         self.locks = locks or PathLocks()
+        self.room = room or Unbounded()
         self._directories = directories
         self._uid, self._gid = uid, gid
 
@@ -66,3 +76,13 @@ class Places:
             yield own_fd
         finally:
             os.close(own_fd)
+
+    @contextmanager
+    def staging(self) -> Iterator[int]:
+        """A descriptor of the directory in which files wait for their names."""
+        with translated("/"):
+            staging_fd = open_staging(self._directories.staging, self._uid, self._gid)
+        try:
+            yield staging_fd
+        finally:
+            os.close(staging_fd)

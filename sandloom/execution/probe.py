@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sandloom.execution import bubblewrap, budget_probe, etc, isolation, seccomp
+from sandloom.execution import bubblewrap, budget_probe, etc, isolation, machine, seccomp
 from sandloom.execution.cgroups import Groups
 from sandloom.execution.process import Spawner
 from sandloom.execution.runner import Runner
@@ -250,6 +250,7 @@ def _base_plan(request: ProbeRequest, binary: bubblewrap.Bubblewrap, uid_separat
         identity_dir=str(request.state_dir / "identity"),
         resolv_conf=etc.resolv_conf(request.network),
         whole_etc="/etc/" in request.readonly_mounts,
+        machine_dir=str(machine.directory(request.state_dir)),
     )
 
 

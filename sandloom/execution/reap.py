@@ -9,6 +9,8 @@ from collections.abc import Callable
 from sandloom.execution.spawner import proctree
 
 _PASS_SECONDS = 0.01
+# The lines that are needed come first.
+_STATUS_BYTES = 512
 
 
 class ProcessesRemain(RuntimeError):
@@ -38,9 +40,7 @@ def kill_bwraps_of(directory: str, *, timeout_seconds: float = 20) -> int:
 def _kill_until_none(matches: Callable[[int], bool], timeout_seconds: float) -> int:
     deadline = time.monotonic() + timeout_seconds
     seen: set[int] = set()
-    while found := [
-        process.pid for process in proctree.snapshot() if process.state not in "ZX" and matches(process.pid)
-    ]:
+    while found := [pid for name in os.listdir("/proc") if name.isdigit() and matches(pid := int(name))]:
         seen.update(found)
         proctree.kill(found)
         if time.monotonic() > deadline:
@@ -51,11 +51,16 @@ def _kill_until_none(matches: Callable[[int], bool], timeout_seconds: float) -> 
 
 def _has_uid(pid: int, start: int, end: int) -> bool:
     try:
-        with open(f"/proc/{pid}/status", "rb") as stream:
-            line = next(line for line in stream if line.startswith(b"Uid:"))
-    except (OSError, StopIteration):
+        fd = os.open(f"/proc/{pid}/status", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = os.read(fd, _STATUS_BYTES)
+        finally:
+            os.close(fd)
+    except OSError:
         return False
-    return any(start <= int(uid) <= end for uid in line.split()[1:4])
+    state, _, rest = text.partition(b"\nState:\t")[2].partition(b"\nUid:")
+    uids = rest.partition(b"\n")[0].split()
+    return state[:1] not in b"ZX" and any(start <= int(uid) <= end for uid in uids[:3])
 
 
 def _binds(pid: int, mark: bytes) -> bool:

@@ -7,12 +7,15 @@ import os
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from sandloom.execution import argv, etc, failure, limits
 from sandloom.execution.cgroups import CommandGroup, Groups
+from sandloom.execution.disk import DiskBudgets, Watched
+from sandloom.execution.machine import Machine, Machines, Seat
 from sandloom.execution.output import Sink, Stream
 from sandloom.execution.process import Incarnation, Spawner
 from sandloom.execution.spawner import mounts, wire
@@ -34,25 +37,29 @@ _SAID_TO_THE_CALLER = {
 class Runner:
     """Starts commands on a spawner. Thread-safe; of sandboxes it holds only their cgroups, in ``groups``."""
 
-    def __init__(self, spawner: Spawner, groups: Groups | None = None) -> None:
+    def __init__(self, spawner: Spawner, groups: Groups | None = None, disk: DiskBudgets | None = None) -> None:
         self._spawner = spawner
         self._groups = groups
+        self._disk = disk
+        self._machines = Machines()
         self._identities: dict[tuple[str, int, int, str], str] = {}
         self._plan_sources: tuple[Plan, list[mounts.Source]] | None = None
 
     def start(self, spec: Spec, sink: Sink) -> Handle:
         """Start ``spec``; its output goes to ``sink('stdout' | 'stderr', chunk)`` from the thread inside ``wait``.
 
-        Raises ``SpecInvalid``, ``BudgetsUnavailable`` and ``SpawnerUnavailable``. A program that is missing, or
-        isolation that cannot be set up, is a ``Verdict``.
+        Raises ``SpecInvalid``, ``BudgetsUnavailable``, ``DiskBudgetReached`` and ``SpawnerUnavailable``. A program that
+        is missing, or isolation that cannot be set up, is a ``Verdict``.
         """
-        line = argv.build(spec, self._identity(spec))
-        group = self._group(spec)
-        fixed_sources = self._fixed_sources(spec.plan)
+        self._admit_to_disk(spec)
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            seat = self._seat(spec)
+            ours.callback(seat.leave)
+            line = argv.build(spec, self._identity(spec), seat.machine)
+            group = self._group(spec)
             if group is not None:
                 ours.callback(group.finish)
-            body = _request(spec, line, group, fixed_sources)
+            body = _request(spec, line, group, seat.machine, self._fixed_sources(spec.plan))
             control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours.callback(control.close)
             theirs.callback(their_control.close)
@@ -74,13 +81,42 @@ class Runner:
                 stdin_fd = _stdin(spec.stdin)
                 theirs.callback(os.close, stdin_fd)
             incarnation = self._spawner.spawn(body, fds, stdin_fd)
+            handle = Handle(spec, control, streams, guard, incarnation, seat, group)
+            ours.callback(handle.close)
+            if self._disk is not None and spec.budgets.disk:
+                handle.disk = self._disk.watch(spec.group, spec.home_dirs, spec.budgets, handle.end_at_disk_budget)
             ours.pop_all()
-        return Handle(spec, control, streams, guard, incarnation, group)
+        return handle
 
     def forget(self, group: str) -> None:
         """A sandbox is gone, and its cgroup with it."""
         if self._groups is not None:
             self._groups.forget(group)
+        if self._disk is not None:
+            self._disk.forget(group)
+
+    def _admit_to_disk(self, spec: Spec) -> None:
+        if not spec.budgets.disk:
+            return
+        if self._disk is None:
+            raise BudgetsUnavailable("this worker holds no disk budgets")
+        self._disk.admit(spec.group, spec.home_dirs, spec.budgets)
+
+    def _seat(self, spec: Spec) -> Seat:
+        try:
+            return self._machines.seat(spec)
+        except OSError as error:
+            raise BudgetsUnavailable(f"what the command would see of the machine cannot be made: {error}") from error
+
+    def has_run(self, uid: int) -> bool:
+        """Whether a command may have been started as ``uid`` since it was forgotten last."""
+        return any(key[1] == uid for key in list(self._identities))
+
+    def forget_uid(self, uid: int) -> None:
+        """Nothing runs as ``uid`` any more, and the next sandbox that has it begins anew."""
+        for key in [key for key in list(self._identities) if key[1] == uid]:
+            self._identities.pop(key, None)
+            etc.forget_identities(Path(key[0]), uid)
 
     def _group(self, spec: Spec) -> CommandGroup | None:
         wanted = spec.budgets.controllers | spec.own_budgets.controllers
@@ -118,9 +154,12 @@ def _sources(paths: Iterable[str]) -> list[mounts.Source]:
 
 
 def _request(
-    spec: Spec, line: argv.CommandLine, group: CommandGroup | None, fixed_sources: list[mounts.Source]
+    spec: Spec,
+    line: argv.CommandLine,
+    group: CommandGroup | None,
+    machine: Machine,
+    fixed_sources: list[mounts.Source],
 ) -> bytes:
-    owned = spec.home_dirs
     return wire.pack(
         {
             "argv": line.argv,
@@ -133,10 +172,11 @@ def _request(
             "timeout_seconds": spec.timeout_seconds,
             "grace_seconds": spec.terminate_grace_seconds,
             "fixed_sources": fixed_sources,
-            "own_sources": _sources((owned.workspace, owned.home, owned.envs, owned.cache)),
+            "own_sources": _sources(spec.home_dirs.all),
             "attach": [] if group is None else group.attach,
             "open": _files_to_open(spec),
             "enters": line.enters,
+            "cpus": machine.cpus,
             "kill_group": "" if group is None else group.kill,
         }
     )
@@ -182,9 +222,11 @@ class Handle:
         streams: list[Stream],
         guard: _Guard,
         incarnation: Incarnation,
+        seat: Seat,
         group: CommandGroup | None = None,
     ) -> None:
         self._spec = spec
+        self._seat = seat
         self._group = group
         self._guard = guard
         guard.on_error = self.cancel
@@ -193,7 +235,10 @@ class Handle:
         self._incarnation = incarnation
         self._lock = threading.Lock()
         self._verdict: Verdict | None = None
+        self._lasting: tuple[float, Callable[[], object]] | None = None
         self._cancelled = False
+        self._disk_reached = ""
+        self.disk = Watched(lambda: None, lambda: "")
 
     def cancel(self) -> None:
         """TERM, grace, KILL to everything the command started. Idempotent; after the end it does nothing."""
@@ -202,12 +247,22 @@ class Handle:
                 self._cancelled = True
                 self._control.send(wire.CANCEL)
 
-    def wait(self) -> Verdict:
+    def end_at_disk_budget(self, detail: str) -> None:
+        """KILL without grace, in which the command would go on to write; the verdict says ``disk``. Idempotent."""
+        with self._lock, contextlib.suppress(OSError):
+            if not self._cancelled:
+                self._cancelled = True
+                self._disk_reached = detail
+                self._control.send(wire.KILL)
+
+    def wait(self, lasting: Callable[[], object] | None = None, after_seconds: float = 0.0) -> Verdict:
         """Pass on output until the command is over. No process of it is alive when this returns.
 
+        ``lasting`` is called once, between two pieces of output, if the command is not over ``after_seconds`` from now.
         What ``sink`` raises cancels the command and is raised here after its end.
         """
         if self._verdict is None:
+            self._lasting = None if lasting is None else (time.monotonic() + after_seconds, lasting)
             self._verdict = self._finish(self._pump())
             self.close()
         if self._guard.error is not None:
@@ -222,6 +277,8 @@ class Handle:
             stream.close()
         if self._group is not None:
             self._group.abandon()
+        self._seat.leave()
+        self.disk.stop()
 
     def _pump(self) -> bytes:
         """Output to the sink until the spawner answers; returns its datagram, empty when it died."""
@@ -242,6 +299,10 @@ class Handle:
             for stream in self._streams:
                 if stream.release_in_seconds == 0:
                     stream.release()
+            if self._lasting is not None and time.monotonic() >= self._lasting[0]:
+                call = self._lasting[1]
+                self._lasting = None
+                call()
 
     def _receive(self) -> bytes:
         # The first call may report that the spawner closed before it read a cancel; its answer is still queued then.
@@ -252,6 +313,9 @@ class Handle:
 
     def _timeout_ms(self) -> float | None:
         waits = [seconds for stream in self._streams if (seconds := stream.release_in_seconds) is not None]
+        if self._lasting is not None:
+            waits.append(max(0.0, self._lasting[0] - time.monotonic()))
+        # Rounded up by poll to milliseconds.
         return 1000 * min(waits) if waits else None
 
     def _finish(self, datagram: bytes) -> Verdict:
@@ -270,6 +334,7 @@ class Handle:
                 cpu_seconds=self._spec.limits.cpu_seconds,
                 stderr_head=stderr.head,
                 group=group,
+                disk_reached=self._disk_reached or self.disk.reached(),
             )
         else:
             verdict = failure.lost(f"the spawner of {self._spec.name} died")

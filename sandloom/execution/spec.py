@@ -89,11 +89,21 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Bounds on processes as a whole, held by cgroups. ``None``: not bounded. A ``cpu_percent`` of 100 is one core."""
+    """Bounds on processes as a whole, held by cgroups, and on what they keep on the disk. ``None``: not bounded.
+
+    A ``cpu_percent`` of 100 is one core.
+    """
 
     memory_bytes: int | None = None
     cpu_percent: int | None = None
     pids: int | None = None
+    disk_bytes: int | None = None
+    inodes: int | None = None
+
+    @property
+    def disk(self) -> bool:
+        """Whether the disk is bounded."""
+        return self.disk_bytes is not None or self.inodes is not None
 
     @property
     def controllers(self) -> frozenset[str]:
@@ -115,7 +125,7 @@ class SystemMount:
 class Plan:
     """How every command of a worker is isolated: what the probe selected by real runs.
 
-    ``seccomp_file`` holds the filter's program; ``None``: no filter.
+    ``seccomp_file`` holds the filter's program; ``None``: no filter. ``machine_dir``: see ``machine``.
     """
 
     bwrap: str
@@ -131,6 +141,7 @@ class Plan:
     resolv_conf: str | None = None
     whole_etc: bool = False
     seccomp_file: str | None = None
+    machine_dir: str = ""
 
 
 @dataclass(frozen=True, slots=True)

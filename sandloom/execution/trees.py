@@ -75,13 +75,22 @@ class SandboxTrees:
         ARCHIVE_INVALID and TOO_LARGE.
         """
         place = parse_path(path, change=True)
-        with self._places.locks.using(Use.WRITE, place), self._target(place) as top_fd:
-            extraction = Extraction(top_fd, self.limits.archive, self.limits.max_archive_bytes)
+        with (
+            self._places.locks.using(Use.WRITE, place),
+            self._target(place) as top_fd,
+            self._places.staging() as staging_fd,
+            self._places.room.growing(place.text) as grow,
+        ):
+            extraction = Extraction(top_fd, staging_fd, self.limits.archive, self.limits.max_archive_bytes)
             reader = TarReader(extraction)
+            inodes = 0
             try:
                 for chunk in chunks:
+                    grow(len(chunk))
                     with self._places.acting():
                         reader.feed(chunk)
+                    grow(0, inodes=extraction.entries - inodes)
+                    inodes = extraction.entries
                 reader.finish()
                 with translated(place.text):
                     extraction.settle()

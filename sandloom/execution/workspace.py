@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandloom.execution import sandbox_directory
+from sandloom.execution import file_writer, sandbox_directory
 from sandloom.execution.directories import Directories
-from sandloom.execution.durable import create_small, read_small, write_small
+from sandloom.execution.durable import create_small, read_small, remove_staged, write_small
 from sandloom.execution.file_faults import FaultKind, FileFault
 from sandloom.execution.locks import RootLock
 from sandloom.execution.openat import DIRECTORY_FLAGS, rename_no_replace
@@ -78,7 +78,9 @@ class WorkspaceRoot:
 
     def lock(self, *, wait_seconds: float = 0) -> RootLock:
         """The lock that says that this worker lives. Raises LockHeld."""
-        return RootLock.acquire(self._state / "lock", wait_seconds=wait_seconds)
+        lock = RootLock.acquire(self._state / "lock", wait_seconds=wait_seconds)
+        remove_staged(self._state)
+        return lock
 
     def worker_id(self, configured: str | None = None) -> str:
         """The id kept in the root: ``configured`` replaces it, without one it is made once."""
@@ -150,7 +152,7 @@ class WorkspaceRoot:
                     unit.take(tenant_fd, name.encode())
                 except FileNotFoundError:
                     return False
-                os.fsync(tenant_fd)
+                # Not synced: a directory that a power failure brings back belongs to nobody and goes at the next start.
                 done = unit.remove(time.monotonic() + _DELETE_SECONDS)
         if not done:
             self.trash.empty_later()
@@ -160,6 +162,16 @@ class WorkspaceRoot:
     def empty_trash(self, seconds: float = float("inf")) -> bool:
         """Finishes what earlier lives and long deletes left; False when something is left after ``seconds``."""
         return self.trash.empty(seconds)
+
+    def sweep(self, key: Key) -> None:
+        """Removes what file calls of an earlier life of this worker, the sandbox's owner, left behind."""
+        file_writer.sweep(self.directories(key).staging)
+
+    def drop_empty_tenants(self) -> None:
+        """Removes the directories of tenants whose last sandbox went in a moment in which the worker was killed."""
+        for name in os.listdir(self._sandboxes):
+            if decode_name("t", name) is not None:
+                self._drop_tenant(name)
 
     def space(self) -> Space:
         found = os.statvfs(self.path)

@@ -18,6 +18,7 @@ from sandloom.execs.states import ExecStatus, Reason
 from sandloom.fleet import repository as worker_rows
 from sandloom.fleet.records import NodeInfo, Registration
 from sandloom.ids import ExecKey, SandboxKey
+from sandloom.sandboxes import lifecycle_statements as sandbox_statements
 from sandloom.sandboxes import repository as sandbox_rows
 from sandloom.sandboxes.service import released_values
 from sandloom.sandboxes.states import LIVE, SandboxStatus, Workspace
@@ -103,7 +104,7 @@ def _give_up_lost(connection: Connection, node: NodeInfo, epoch: int) -> int:
         end_open(connection, key)
         workspace = Workspace.NEW if releasing else Workspace.LOST
         connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(released_values(workspace)))
-        sandbox_rows.close_history(connection, key, row.generation, now_us(), "workspace_lost", node.worker_id)
+        sandbox_rows.close_history(connection, key, row.generation, "workspace_lost", node.worker_id)
         lost += not releasing
     return lost
 
@@ -137,8 +138,8 @@ def _adopt(connection: Connection, worker_id: str, epoch: int) -> int:
             worker_epoch=epoch,
             status=SandboxStatus.ASSIGNED,
             workspace=case((_s.ready_us.is_(None), _s.workspace), else_=Workspace.KEPT.value),
-            active_execs=sandbox_rows.open_exec_count(),
-            total_lifetime_ms=sandbox_rows.lifetime_ms(),
+            active_execs=sandbox_statements.open_exec_count(),
+            total_lifetime_ms=sandbox_statements.lifetime_ms(),
             assigned_us=now_us(),
             status_us=now_us(),
         )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 #: Beyond the arithmetic: clocks that drift, a process that is descheduled, a signal that needs a moment.
 LEASE_MARGIN_SECONDS = 5.0
 RING_AGAIN_CAP_SECONDS = 300
+#: How often a release that stays stalled is asked for again at last.
+RELEASE_AGAIN_CAP_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class ReclaimPolicy:
     idle_ttl_seconds: float = 1800
     max_queued_seconds: float = 3600
     stalled_release_seconds: float = 30
+    maintenance_interval_seconds: float = 60
     history_retention_days: float = 15
     batch_size: int = 100
 
@@ -38,3 +41,14 @@ class ReclaimPolicy:
 def ring_again_delay_seconds(rings: int) -> int:
     """Seconds until a doorbell that was sent ``rings`` times again is sent once more: 5, 10, 20 … 300."""
     return int(min(RING_AGAIN_CAP_SECONDS, 5 * 2 ** min(rings, 10)))
+
+
+def release_again_ages_seconds(stalled_seconds: float, window_seconds: float) -> list[tuple[float, float]]:
+    """The ages, as ``(from, before)``, in which a stalled release is asked for again: from 1, 2, 4 … times
+    ``stalled_seconds`` on, each for ``window_seconds``, in which maintenance comes by at least once; below the cap."""
+    ages = []
+    begin = stalled_seconds
+    while begin < RELEASE_AGAIN_CAP_SECONDS:
+        ages.append((begin, begin + window_seconds))
+        begin *= 2
+    return ages

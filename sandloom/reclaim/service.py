@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, or_, select, update
 
 from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us
@@ -22,7 +22,12 @@ from sandloom.fleet.records import WorkerStatus
 from sandloom.fleet.service import Lease
 from sandloom.ids import ExecKey, SandboxKey
 from sandloom.reclaim.adoption import LOST_QUEUED, LOST_RUNNING, end_open
-from sandloom.reclaim.policy import ReclaimPolicy, ring_again_delay_seconds
+from sandloom.reclaim.policy import (
+    RELEASE_AGAIN_CAP_SECONDS,
+    ReclaimPolicy,
+    release_again_ages_seconds,
+    ring_again_delay_seconds,
+)
 from sandloom.sandboxes import repository as sandbox_rows
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.service import released_values
@@ -109,11 +114,18 @@ class Reclaim:
         return [self._route(row) for row in rows if self._db.write(_idle_release(row))]
 
     def stalled_releases(self) -> list[Route]:
-        """Sandboxes that are RELEASING for a while although their worker lives: tell it again."""
-        stalled_us = int(self._policy.stalled_release_seconds * MICROSECONDS)
+        """Sandboxes that are RELEASING for a while although their worker lives: tell it again, less and less often."""
+        window_seconds = 2 * self._policy.maintenance_interval_seconds
+        age_us = now_us() - _s.status_us
+        due = [
+            and_(age_us >= int(first * MICROSECONDS), age_us < int(end * MICROSECONDS))
+            for first, end in release_again_ages_seconds(self._policy.stalled_release_seconds, window_seconds)
+        ]
+        hour_us = RELEASE_AGAIN_CAP_SECONDS * MICROSECONDS
+        late = and_(age_us >= hour_us, age_us % hour_us < int(window_seconds * MICROSECONDS))
         rows = self._sandboxes(
             _s.status == SandboxStatus.RELEASING,
-            _s.status_us < now_us() - stalled_us,
+            or_(*due, late),
             _w.lease_expires_us > now_us(),
             _w.epoch == _s.worker_epoch,
         )
@@ -215,7 +227,7 @@ def _release_orphan(connection: Connection, row: Row[Any]) -> bool:
     values = released_values(workspace)
     del values["held_uid"]  # nobody knows what the worker left behind: the UID waits for its return
     connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(values))
-    sandbox_rows.close_history(connection, key, row.generation, now_us(), "worker_lost", "maintenance")
+    sandbox_rows.close_history(connection, key, row.generation, "worker_lost", "maintenance")
     sandbox_rows.give_back(connection, row.worker_id)
     return True
 
@@ -236,7 +248,7 @@ def _idle_release(row: Row[Any]) -> Callable[[Connection], bool]:
             .values(status=SandboxStatus.RELEASING, status_us=now_us())
         )
         if moved.rowcount == 1:
-            sandbox_rows.close_history(connection, key, row.generation, now_us(), "idle", "maintenance")
+            sandbox_rows.close_history(connection, key, row.generation, "idle", "maintenance")
         return moved.rowcount == 1
 
     return move

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select, update
 
 from sandloom.clock import MICROSECONDS
-from sandloom.db.clock import now_us
-from sandloom.db.tables import execs, sandbox_history, sandboxes, workers
+from sandloom.db.tables import sandboxes, workers
 from sandloom.ids import SandboxKey
+from sandloom.sandboxes import lifecycle_statements as lifecycle
 from sandloom.sandboxes import statements
 from sandloom.sandboxes.placement import Candidate
 from sandloom.sandboxes.records import Fence, Route
@@ -22,13 +22,8 @@ def is_key(key: SandboxKey) -> ColumnElement[bool]:
     return and_(_s.tenant_id == key.tenant_id, _s.sandbox_id == key.sandbox_id)
 
 
-def is_fence(fence: Fence) -> ColumnElement[bool]:
-    return and_(
-        is_key(fence.key),
-        _s.generation == fence.generation,
-        _s.worker_id == fence.worker_id,
-        _s.worker_epoch == fence.worker_epoch,
-    )
+def fence_of(row: Any) -> Fence:
+    return Fence(SandboxKey(row.tenant_id, row.sandbox_id), row.generation, row.worker_id, row.worker_epoch)
 
 
 def route_query() -> Select[Any]:
@@ -77,47 +72,19 @@ def fetch(connection: Connection, key: SandboxKey, *, lock: bool = False) -> Row
 
 def candidates(connection: Connection, profile_id: str, declared_hash: str) -> list[Candidate]:
     """Live workers of the profile that have a free slot, at most 256."""
-    query = (
-        select(_w.worker_id, _w.epoch, _w.isolation_rank, _w.reserved, _w.capacity)
-        .where(
-            _w.status == "ACTIVE",
-            _w.profile_id == profile_id,
-            _w.declared_hash == declared_hash,
-            _w.lease_expires_us > now_us(),
-            _w.reserved < _w.capacity,
-        )
-        .limit(256)
-    )
-    return [Candidate(*row) for row in connection.execute(query)]
+    rows = lifecycle.CANDIDATES.all(connection, {"of_profile": profile_id, "of_declared": declared_hash})
+    return [Candidate(*row) for row in rows]
 
 
-def reserve(connection: Connection, worker_id: str, epoch: int) -> Row[Any] | None:
+def reserve(connection: Connection, worker_id: str, epoch: int) -> Any | None:
     """Take one slot and the next UID number of the worker; None when there is none left. Locks the worker's row."""
-    taken = connection.execute(
-        update(workers)
-        .where(
-            _w.worker_id == worker_id,
-            _w.epoch == epoch,
-            _w.status == "ACTIVE",
-            _w.reserved < _w.capacity,
-            _w.lease_expires_us > now_us(),
-        )
-        .values(
-            reserved=_w.reserved + 1,
-            next_uid=case((_w.next_uid >= _w.uid_end, _w.uid_start), else_=_w.next_uid + 1),
-        )
-    )
-    if taken.rowcount != 1:
+    if lifecycle.RESERVE.run(connection, {"of_worker": worker_id, "of_epoch": epoch}) != 1:
         return None
-    return connection.execute(select(workers).where(_w.worker_id == worker_id)).one()
+    return lifecycle.RESERVED.one_or_none(connection, {"of_worker": worker_id})
 
 
 def give_back(connection: Connection, worker_id: str, slots: int = 1) -> None:
-    connection.execute(
-        update(workers)
-        .where(_w.worker_id == worker_id)
-        .values(reserved=case((_w.reserved >= slots, _w.reserved - slots), else_=0))
-    )
+    lifecycle.GIVE_BACK.run(connection, {"of_worker": worker_id, "slots": slots})
 
 
 def held_uids(connection: Connection, root_id: str) -> set[int]:
@@ -127,8 +94,7 @@ def held_uids(connection: Connection, root_id: str) -> set[int]:
 
 
 def is_uid_held(connection: Connection, root_id: str, uid: int) -> bool:
-    query = select(_s.sandbox_id).where(_s.root_id == root_id, _s.held_uid == uid).limit(1)
-    return connection.execute(query).first() is not None
+    return lifecycle.UID_HOLDER.one_or_none(connection, {"of_root": root_id, "of_uid": uid}) is not None
 
 
 def holds_uid(worker_id: str | ColumnElement[str]) -> ColumnElement[bool]:
@@ -160,50 +126,17 @@ def recount(connection: Connection, worker_id: str) -> tuple[int, int] | None:
 
 
 def open_history(connection: Connection, key: SandboxKey, generation: int, worker_id: str, at_us: int, by: str) -> None:
-    connection.execute(
-        insert(sandbox_history).values(
-            tenant_id=key.tenant_id,
-            sandbox_id=key.sandbox_id,
-            generation=generation,
-            worker_id=worker_id,
-            started_us=at_us,
-            created_by=by[:128],
-        )
-    )
+    values = {"generation": generation, "worker_id": worker_id, "started_us": at_us, "created_by": by[:128]}
+    lifecycle.OPEN_HISTORY.run(connection, {**key._asdict(), **values})
 
 
-def close_history(connection: Connection, key: SandboxKey, generation: int, at_us: Any, reason: str, by: str) -> None:
-    h = sandbox_history.c
-    connection.execute(
-        update(sandbox_history)
-        .where(
-            h.tenant_id == key.tenant_id,
-            h.sandbox_id == key.sandbox_id,
-            h.generation == generation,
-            h.released_us.is_(None),
-        )
-        .values(released_us=at_us, release_reason=reason[:64], released_by=by[:128])
-    )
+def close_history(connection: Connection, key: SandboxKey, generation: int, reason: str, by: str) -> None:
+    values = {"of_generation": generation, "reason": reason[:64], "closer": by[:128]}
+    lifecycle.CLOSE_HISTORY.run(connection, {**statements.of_key(key), **values})
 
 
 def free_quarantined(connection: Connection, worker_id: str) -> None:
     """UIDs of the worker's released sandboxes that were still held: it has come back and cleaned up."""
     connection.execute(
         update(sandboxes).where(holds_uid(worker_id), _s.status == SandboxStatus.RELEASED).values(held_uid=None)
-    )
-
-
-def lifetime_ms() -> ColumnElement[int]:
-    """What ``total_lifetime_ms`` is once the time since the assignment has been added."""
-    return _s.total_lifetime_ms + (now_us() - _s.assigned_us) // 1000
-
-
-def open_exec_count() -> ColumnElement[int]:
-    """Execs of a sandbox that have not ended, correlated with ``sandboxes``."""
-    e = execs.c
-    return (
-        select(func.count())
-        .select_from(execs)
-        .where(e.tenant_id == _s.tenant_id, e.sandbox_id == _s.sandbox_id, e.open_worker_id.is_not(None))
-        .scalar_subquery()
     )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, case, func, insert, select, update
+from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import IntegrityError
 
-from sandloom.db.clock import now_us
 from sandloom.db.engine import Database
-from sandloom.db.tables import sandbox_history, sandboxes
+from sandloom.db.tables import sandboxes
 from sandloom.errors import (
     FilePathLocked,
     NoWorkerAvailable,
@@ -25,6 +25,7 @@ from sandloom.errors import (
     WorkerLost,
 )  # fmt: skip
 from sandloom.ids import SandboxKey
+from sandloom.sandboxes import lifecycle_statements as lifecycle
 from sandloom.sandboxes import placement, repository, statements
 from sandloom.sandboxes.audit import audit_of, history
 from sandloom.sandboxes.diagnose import owner_lives, refusal
@@ -151,16 +152,12 @@ class Sandboxes:
                 raise SandboxNotFound
             if generation is not None and row.generation != generation:
                 raise StaleRoute
-            if row.status not in (SandboxStatus.RELEASING, SandboxStatus.RELEASED):
-                connection.execute(
-                    update(sandboxes)
-                    .where(repository.is_key(key), _s.generation == row.generation)
-                    .values(status=SandboxStatus.RELEASING, status_us=row.now)
-                )
-                repository.close_history(connection, key, row.generation, row.now, reason, by)
-                row = repository.fetch(connection, key)
-                assert row is not None
-            return self._route(row)
+            if row.status in (SandboxStatus.RELEASING, SandboxStatus.RELEASED):
+                return self._route(row)
+            values = {"of_generation": row.generation, "now": row.now}
+            lifecycle.BEGIN_RELEASE.run(connection, {**statements.of_key(key), **values})
+            repository.close_history(connection, key, row.generation, reason, by)
+            return replace(self._route(row), status=SandboxStatus.RELEASING, expires_us=None)
 
         return self._db.write(move)
 
@@ -173,34 +170,15 @@ class Sandboxes:
         """
 
         def move(connection: Connection) -> Route:
-            values: dict[str, Any] = {"workspace": workspace} if workspace else {}
-            connection.execute(
-                update(sandboxes)
-                .where(repository.is_fence(fence), _s.status == SandboxStatus.ASSIGNED)
-                .values(
-                    status=case((_s.active_execs > 0, SandboxStatus.RUNNING.value), else_=SandboxStatus.READY.value),
-                    ready_us=now_us(),
-                    status_us=now_us(),
-                    last_active_us=now_us(),
-                    **values,
-                )
-            )
-            row = connection.execute(
-                repository.route_query().where(repository.is_fence(fence), _s.status.in_(OPEN))
-            ).one_or_none()
-            if row is None:
+            of_fence = statements.of_fence(fence)
+            if workspace:
+                lifecycle.READY_WITH.run(connection, {**of_fence, "found": workspace})
+            else:
+                lifecycle.READY.run(connection, of_fence)
+            row = repository.fetch(connection, fence.key)
+            if row is None or repository.fence_of(row) != fence or row.status not in OPEN:
                 raise StaleRoute
-            h = sandbox_history.c
-            connection.execute(
-                update(sandbox_history)
-                .where(
-                    h.tenant_id == fence.key.tenant_id,
-                    h.sandbox_id == fence.key.sandbox_id,
-                    h.generation == fence.generation,
-                    h.ready_us.is_(None),
-                )
-                .values(ready_us=row.now)
-            )
+            lifecycle.READY_HISTORY.run(connection, {**of_fence, "now": row.now})
             return self._route(row)
 
         return self._db.write(move)
@@ -230,6 +208,12 @@ class Sandboxes:
         except IntegrityError:
             raise OperationSeen from None
 
+    def releasing(self, worker_id: str, epoch: int) -> Iterator[tuple[SandboxKey, int]]:
+        """Sandboxes, with their generations, that this owner has yet to release."""
+        values = {"of_worker": worker_id, "of_epoch": epoch}
+        rows = self._db.read(lambda connection: lifecycle.RELEASING.all(connection, values))
+        return ((SandboxKey(row.tenant_id, row.sandbox_id), row.generation) for row in rows)
+
     def finish_release(self, fence: Fence) -> bool:
         """RELEASING to RELEASED once nothing of the sandbox is left on the worker: slot and UID are given back.
 
@@ -237,18 +221,10 @@ class Sandboxes:
         """
 
         def move(connection: Connection) -> bool:
-            moved = connection.execute(
-                update(sandboxes)
-                .where(
-                    repository.is_fence(fence),
-                    _s.status == SandboxStatus.RELEASING,
-                    repository.open_exec_count() == 0,
-                )
-                .values(released_values(Workspace.NEW))
-            )
-            if moved.rowcount == 1:
+            moved = lifecycle.FINISH_RELEASE.run(connection, statements.of_fence(fence))
+            if moved == 1:
                 repository.give_back(connection, fence.worker_id)
-            return moved.rowcount == 1
+            return moved == 1
 
         return self._db.write(move)
 
@@ -270,12 +246,12 @@ class Sandboxes:
         else:
             raise NoWorkerAvailable(retry_after_seconds=5)
         uid = _free_uid(connection, worker, scatter_uids)
-        now = connection.execute(select(now_us())).scalar_one()
+        now = worker.now
         values = {
             "workspace_scope_id": scope,
             "profile_id": profile_id,
             "profile_hash": worker.effective_hash,
-            "status": SandboxStatus.ASSIGNED,
+            "status": SandboxStatus.ASSIGNED.value,
             "worker_id": worker.worker_id,
             "worker_epoch": worker.epoch,
             "root_id": worker.root_id,
@@ -291,25 +267,12 @@ class Sandboxes:
         }
         if row is None:
             generation = 1
-            connection.execute(
-                insert(sandboxes).values(
-                    tenant_id=key.tenant_id,
-                    sandbox_id=key.sandbox_id,
-                    generation=1,
-                    workspace=Workspace.NEW,
-                    lifecycle_count=1,
-                    total_lifetime_ms=0,
-                    created_us=now,
-                    **values,
-                )
-            )
+            first = {"workspace": Workspace.NEW.value, "lifecycle_count": 1, "total_lifetime_ms": 0, "created_us": now}
+            lifecycle.CREATE.run(connection, {**key._asdict(), "generation": 1, **first, **values})
         else:
             generation = row.generation + 1
-            connection.execute(
-                update(sandboxes)
-                .where(repository.is_key(key), _s.generation == row.generation)
-                .values(generation=generation, lifecycle_count=_s.lifecycle_count + 1, **values)
-            )
+            again = {"of_generation": row.generation, **{f"new_{name}": value for name, value in values.items()}}
+            lifecycle.ASSIGN_AGAIN.run(connection, {**statements.of_key(key), **again})
         repository.open_history(connection, key, generation, worker.worker_id, now, by)
         assigned = repository.fetch(connection, key)
         assert assigned is not None
@@ -318,15 +281,7 @@ class Sandboxes:
 
 def released_values(workspace: Workspace) -> dict[str, Any]:
     """The columns of a sandbox that has become RELEASED. ``workspace`` is what the next generation will be told."""
-    return {
-        "status": SandboxStatus.RELEASED,
-        "held_uid": None,
-        "active_execs": 0,
-        "exclusive_exec_id": None,
-        "workspace": workspace,
-        "status_us": now_us(),
-        "total_lifetime_ms": repository.lifetime_ms(),
-    }
+    return {**lifecycle.RELEASED_VALUES, "workspace": workspace}
 
 
 def _free_uid(connection: Connection, worker: Any, scatter: bool) -> int:

@@ -24,9 +24,9 @@ ROUTE_COLUMNS = (
     _w.lease_expires_us.label("owner_lease_us"),
 )
 
-_IS_KEY = and_(_s.tenant_id == bindparam("of_tenant"), _s.sandbox_id == bindparam("of_sandbox"))
-_IS_FENCE = and_(
-    _IS_KEY,
+IS_KEY = and_(_s.tenant_id == bindparam("of_tenant"), _s.sandbox_id == bindparam("of_sandbox"))
+IS_FENCE = and_(
+    IS_KEY,
     _s.generation == bindparam("of_generation"),
     _s.worker_id == bindparam("of_worker"),
     _s.worker_epoch == bindparam("of_epoch"),
@@ -53,16 +53,16 @@ def of_fence(fence: Fence) -> dict[str, Any]:
 ROUTES: Select[Any] = select(*ROUTE_COLUMNS, now_us().label("now")).join_from(
     sandboxes, workers, _s.worker_id == _w.worker_id
 )
-ROUTE_OF_KEY = ROUTES.where(_IS_KEY)
+ROUTE_OF_KEY = ROUTES.where(IS_KEY)
 ROUTE = Query(ROUTE_OF_KEY, "route")
 ROUTE_LOCKED = Query(ROUTE_OF_KEY.with_for_update(of=sandboxes), "route_locked")
 
 #: With ``now``: a resolve that found the sandbox living.
-KEEP_ALIVE = Write(update(sandboxes).where(_IS_KEY).values(last_active_us=bindparam("now")), name="keep_alive")
+KEEP_ALIVE = Write(update(sandboxes).where(IS_KEY).values(last_active_us=bindparam("now")), name="keep_alive")
 
 #: The compare-and-set before a file call.
 TOUCH = Write(
-    update(sandboxes).where(_IS_FENCE, IS_OPEN, _s.exclusive_exec_id.is_(None)).values(last_active_us=now_us()),
+    update(sandboxes).where(IS_FENCE, IS_OPEN, _s.exclusive_exec_id.is_(None)).values(last_active_us=now_us()),
     name="touch",
 )
 

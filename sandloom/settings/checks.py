@@ -101,11 +101,6 @@ def unsupported(settings: Settings) -> list[str]:
         for name in ("egress_allowed_hosts", "egress_denied_addresses", "egress_allowed_literals")
         if getattr(s, name)
     ]
-    problems += [
-        f"SANDBOX_{name.upper()} is not enforced by this release"
-        for name in ("budget_disk_bytes", "budget_inodes")
-        if getattr(s, name) is not None
-    ]
     only = {
         "execution_backend": "bubblewrap",
         "credential_broker": "disabled",

@@ -76,7 +76,8 @@ class Limits(Group):
         "auto",
         """cgroups for budgets and for the `limits` of a command. `auto` uses them where a real run proves them, and
         refuses to start only when a BUDGET_* of memory, CPU or processes is set that they cannot hold; `required`
-        refuses without all three controllers; `off` makes no cgroup and refuses `limits`.""",
+        refuses without all three controllers, and where a BUDGET_* of the disk could only be measured; `off` makes no
+        cgroup and refuses `limits`.""",
     )
     budget_memory_bytes: int | None = setting(
         None, "Memory of all commands of a sandbox together, with their /tmp and /dev/shm.", ge=MIB
@@ -87,5 +88,9 @@ class Limits(Group):
         "Processes and threads of all commands of a sandbox together; each command needs two beside its own.",
         ge=1,
     )
-    budget_disk_bytes: int | None = setting(None, "Disk of a whole sandbox. Refused so far.", ge=MIB)
-    budget_inodes: int | None = setting(None, "Files of a whole sandbox. Refused so far.", ge=1)
+    budget_disk_bytes: int | None = setting(
+        None, "Disk of /workspace, /home, /envs and /cache of a sandbox together, as allocated.", ge=MIB
+    )
+    budget_inodes: int | None = setting(
+        None, "Files and directories in /workspace, /home, /envs and /cache of a sandbox together.", ge=16
+    )

@@ -112,6 +112,10 @@ class Settings(
         return frozenset(found for name, found in CGROUP_BUDGETS.items() if getattr(self, name) is not None)
 
     @property
+    def disk_budget(self) -> bool:
+        return self.budget_disk_bytes is not None or self.budget_inodes is not None
+
+    @property
     def required_features(self) -> frozenset[str]:
         """What the isolation must have, also because of budgets."""
         implied = {"cgroup_limits"} if self.required_controllers else set()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandloom.errors import LimitsExceeded
+from sandloom.errors import DiskFull, LimitsExceeded
 from sandloom.execs.states import ExecStatus
 from sandloom.execution.cgroups import Groups
 from sandloom.execution.spec import BudgetsUnavailable
@@ -77,4 +77,46 @@ def test_limits_are_refused_where_resource_control_is_off(postgres_url: str, red
     with pytest.raises(LimitsExceeded, match="cannot enforce"):
         fleet.run(route, "true", limits={"pids": 10})
     assert fleet.run(route, "echo fine").stdout == b"fine\n"
+    fleet.close()
+
+
+def test_a_disk_budget_ends_commands_and_refuses_writes(postgres_url: str, redis_url: str, data_dir: Path) -> None:
+    fleet = WorkerFleet(
+        postgres_url, redis_url, data_dir, SANDBOX_BUDGET_DISK_BYTES=str(4 * MIB), SANDBOX_BUDGET_INODES="200"
+    )
+    try:
+        fleet.start_worker()
+        route = fleet.ready()
+        fleet.file(route, "small", bytes(MIB))
+        with pytest.raises(DiskFull, match=f"disk budget of {4 * MIB} bytes reached"):
+            fleet.file(route, "large", bytes(4 * MIB))
+        record = fleet.run(route, "head -c 9M /dev/zero > big; sleep 300", timeout_seconds=60)
+        assert (record.status, record.reason) == (ExecStatus.FAILED, "disk")
+        assert record.detail is not None
+        assert record.detail.startswith(f"disk budget of {4 * MIB} bytes reached: ")
+        record = fleet.run(route, "true")
+        assert (record.status, record.reason, record.error) == (ExecStatus.FAILED, "disk", DiskFull.code)
+        assert record.detail is not None
+        assert "delete files" in record.detail
+        arguments = {"sandbox_id": route.key.sandbox_id, "generation": route.generation, "path": "/workspace/big"}
+        arguments |= {"recursive": False}
+        fleet.control.call(route.queue, "sandloom.files.delete", route.key.tenant_id, arguments, timeout_seconds=10)
+        assert fleet.run(route, "echo fine").stdout == b"fine\n"
+        row = fleet.services.fleet.get("w1")
+        assert row is not None
+        assert row.node["capabilities"]["disk_budget"]["mode"] == "measured"
+    finally:
+        fleet.close()
+
+
+def test_required_resource_control_refuses_a_disk_budget_that_is_only_measured(
+    postgres_url: str, redis_url: str, data_dir: Path
+) -> None:
+    fleet = WorkerFleet(
+        postgres_url, redis_url, data_dir, SANDBOX_BUDGET_INODES="200", SANDBOX_RESOURCE_CONTROL="required"
+    )
+    worker = fleet.start_worker(wait=False)
+    assert worker.wait(timeout_seconds=60) == 2
+    assert "SANDBOX_RESOURCE_CONTROL=required" in worker.output()
+    assert "project quota" in worker.output()
     fleet.close()

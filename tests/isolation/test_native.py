@@ -139,10 +139,10 @@ def test_no_compiler_is_no_fault_and_a_failing_one_is_told(monkeypatch, tmp_path
 def test_what_cannot_be_passed_to_a_program_is_refused_before_any_process(built):
     native = loader.load(str(built))
     assert native is not None
-    request = {"argv": ["/bin/true"], "env": {}, "rlimits": [], "switch_user": False, "attach": [], "open": []}
+    nothing: dict[str, object] = {"env": {}, "rlimits": [], "switch_user": False, "attach": [], "open": [], "cpus": []}
     for argv in (["/bin/true", "a\0b"], ["/bin/true", "\ud800"]):
         with pytest.raises(OSError, match=r"null byte|surrogates"):
-            native.start(request | {"argv": argv}, (-1, -1, -1))
+            native.start(nothing | {"argv": argv}, (-1, -1, -1))
 
 
 def high(fd: int) -> int:
@@ -161,6 +161,7 @@ def test_files_are_opened_as_their_numbers_and_signals_reach_the_caller_again(bu
             "switch_user": False,
             "attach": [],
             "open": [(str(tmp_path / "in"), 3), (str(tmp_path / "in"), 7)],
+            "cpus": [],
         }
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         pid = native.start(request, [high(stream.fileno()) for stream in (null, out, out)])

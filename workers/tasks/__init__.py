@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sandloom.broker.message import RING_TASK
 from sandloom.errors import SandloomError
 from workers.app import WorkerApp, task_options
 from workers.context import NodeContext
@@ -38,10 +37,6 @@ def register_maintenance(app: WorkerApp, maintenance: Maintenance) -> None:
 
 
 def register_node(app: WorkerApp, node: NodeContext, direct: DirectExecs) -> None:
-    @app.task(name=RING_TASK, **task_options(ignore_result=True))
-    def ring(v: int, tenant_id: str, sandbox_id: str, exec_id: str, generation: int) -> None:
-        execs.ring(node, tenant_id, sandbox_id, exec_id, generation)
-
     @app.task(name=EXEC_TASK, bind=True, throws=(SandloomError,), **task_options())
     def run_exec(self: Any, envelope: Mapping[str, Any]) -> dict[str, Any]:
         return direct.carry_out(self.request.id)

@@ -1,4 +1,4 @@
-"""Commands: the doorbell, the direct exec, the cancel."""
+"""Commands: the direct exec, the cancel."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 from sandloom.broker.envelope import FLEET_KEY_ID
 from sandloom.contracts.rest import ExecBody, Name, OptionalGenerationBody
 from sandloom.ids import ExecKey
-from workers.context import NodeContext
 from workers.reception import Lane
 from workers.tasks.requests import Call, public
 
@@ -19,11 +18,6 @@ class ExecArgs(ExecBody):
 class CancelArgs(OptionalGenerationBody):
     sandbox_id: Name
     exec_id: Name
-
-
-def ring(node: NodeContext, tenant_id: str, sandbox_id: str, exec_id: str, generation: int) -> None:
-    """A doorbell: whatever it says, only the row decides what runs."""
-    node.commands.run(ExecKey(tenant_id, sandbox_id, exec_id), generation)
 
 
 @public("sandloom.cancel", Lane.URGENT, CancelArgs)

@@ -36,7 +36,9 @@ def connect(call: Call[ConnectArgs]) -> dict[str, Any]:
 @public("sandloom.release", Lane.LIFECYCLE, ReleaseArgs)
 def release(call: Call[ReleaseArgs]) -> dict[str, Any]:
     """The row moves first, and only once: the API has moved it before it asks."""
-    route = call.node.sandboxes.begin_release(call.sandbox, call.args.generation, call.by, "released")
+    route = call.node.sandboxes.get(call.sandbox)
+    if route.status is not SandboxStatus.RELEASING or call.args.generation not in (None, route.generation):
+        route = call.node.sandboxes.begin_release(call.sandbox, call.args.generation, call.by, "released")
     if route.status is not SandboxStatus.RELEASED:
         route = call.node.lifecycle.release(call.sandbox, route.generation)
     return {"sandbox_id": route.key.sandbox_id, "status": route.status.value}

@@ -31,7 +31,7 @@ struct fault {
     int32_t step;   /* what failed, see enum step */
 };
 
-enum step { JOIN = 1, FDS, SIGNALS_RESET, DIRECTORY, KEYRING, OOM_SCORE, LIMIT, OPEN, GROUPS, GID, UID, PARENT, EXEC };
+enum step { JOIN = 1, FDS, SIGNALS_RESET, DIRECTORY, KEYRING, OOM_SCORE, AFFINITY, LIMIT, OPEN, GROUPS, GID, UID, PARENT, EXEC };
 
 /* Strings that lie one after the other. */
 struct strings {
@@ -48,6 +48,8 @@ struct command {
     const int32_t *open_fds;
     const uint64_t *limits;   /* triples: number, soft, hard */
     size_t limit_count;
+    const void *cpus;         /* set of processors, as the kernel has it */
+    size_t cpus_bytes;        /* 0: all */
     int64_t uid, gid;         /* -1: stay */
     pid_t parent;
     struct fault *fault;
@@ -169,6 +171,8 @@ static int child(void *argument)
     /* Before the limits: the spawner's descriptors, closed by the exec only, may be more than a command may have. */
     if (open_files(c) != 0)
         fail(c, OPEN);
+    if (c->cpus_bytes > 0 && syscall(SYS_sched_setaffinity, 0, c->cpus_bytes, c->cpus) != 0)
+        fail(c, AFFINITY);
     if (set_limits(c) != 0)
         fail(c, LIMIT);
     if (c->uid >= 0) {
@@ -213,11 +217,13 @@ int sandloom_usable(void)
 /* The pid of the new process, to be reaped in any case, or -errno. With fault->step set the program did not start. */
 int64_t sandloom_start(struct strings argv, struct strings env, const int32_t *fds, size_t fd_count,
                        struct strings joins, struct strings opens, const int32_t *open_fds, const uint64_t *limits,
-                       size_t limit_count, int64_t uid, int64_t gid, struct fault *fault)
+                       size_t limit_count, const void *cpus, size_t cpus_bytes, int64_t uid, int64_t gid,
+                       struct fault *fault)
 {
     struct command c = {
         .argv = pointers(argv), .env = pointers(env), .fds = fds, .fd_count = fd_count, .joins = joins, .opens = opens,
-        .open_fds = open_fds, .limits = limits, .limit_count = limit_count, .uid = uid, .gid = gid,
+        .open_fds = open_fds, .limits = limits, .limit_count = limit_count, .cpus = cpus,
+        .cpus_bytes = cpus_bytes, .uid = uid, .gid = gid,
         .parent = getpid(), .fault = fault,
     };
     char all[SIGNAL_SET_BYTES], old[SIGNAL_SET_BYTES];

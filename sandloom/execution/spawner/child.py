@@ -20,7 +20,8 @@ def start(request: dict[str, Any], fds: Sequence[int], parent: int) -> NoReturn:
     all above 5.
 
     Of the request it uses ``attach`` (cgroup files to write ``0`` into), ``open`` (pairs of a path and the number its
-    descriptor gets, above 5, for reading), ``rlimits``, ``switch_user``, ``uid``, ``gid``, ``argv`` and ``env``.
+    descriptor gets, above 5, for reading), ``cpus`` (numbers of processors, empty: all), ``rlimits``, ``switch_user``,
+    ``uid``, ``gid``, ``argv`` and ``env``.
 
     Every failure is one JSON document on the status pipe and exit status 1; bwrap never ran then.
     """
@@ -73,6 +74,8 @@ def _own_nothing_of_the_worker(request: dict[str, Any]) -> None:
     fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
     os.write(fd, _OOM_SCORE_ADJ)
     os.close(fd)
+    if request["cpus"]:
+        os.sched_setaffinity(0, request["cpus"])
     for number, soft, hard in request["rlimits"]:
         resource.setrlimit(number, (soft, hard))
 

@@ -12,8 +12,8 @@ from typing import Any
 
 # The numbers of ``enum step``; the words appear in messages for operators.
 _STEPS = (
-    "", "control group", "descriptors", "signals", "chdir", "keyctl", "oom_score_adj", "setrlimit", "open", "setgroups",
-    "setresgid", "setresuid", "prctl", "execve",
+    "", "control group", "descriptors", "signals", "chdir", "keyctl", "oom_score_adj", "sched_setaffinity", "setrlimit",
+    "open", "setgroups", "setresgid", "setresuid", "prctl", "execve",
 )  # fmt: skip
 _UNLIMITED = (1 << 64) - 1
 
@@ -36,6 +36,7 @@ class Native:
         self._start.argtypes = (
             *(_Strings, _Strings, array, size),
             *(_Strings, _Strings, array, array, size),
+            *(array, size),
             *(integer, integer, ctypes.POINTER(_Fault)),
         )
         self._fault = _Fault()
@@ -48,6 +49,7 @@ class Native:
         """
         opens = request["open"]
         limits = [value & _UNLIMITED for triple in request["rlimits"] for value in triple]
+        cpus = _mask(request["cpus"])
         uid, gid = (request["uid"], request["gid"]) if request["switch_user"] else (-1, -1)
         pid: int = self._start(
             _strings(request["argv"]),
@@ -59,6 +61,8 @@ class Native:
             struct.pack(f"{len(opens)}i", *(number for _, number in opens)),
             struct.pack(f"{len(limits)}Q", *limits),
             len(limits) // 3,
+            cpus,
+            len(cpus),
             uid,
             gid,
             self._at,
@@ -69,6 +73,16 @@ class Native:
             number = self._fault.number
             raise NeverRan(pid, OSError(number, os.strerror(number), _STEPS[self._fault.step]))
         return pid
+
+
+def _mask(cpus: Sequence[int]) -> bytes:
+    """A set of processors as the kernel has it; empty for no numbers."""
+    if not cpus:
+        return b""
+    words = [0] * (max(cpus) // 64 + 1)
+    for cpu in cpus:
+        words[cpu // 64] |= 1 << cpu % 64
+    return struct.pack(f"{len(words)}Q", *words)
 
 
 def _strings(words: Sequence[str]) -> _Strings:

@@ -124,7 +124,7 @@ class Server:
                 return
             except ConnectionError:
                 message = b""
-            job.end("cancelled")
+            job.end("cancelled", at_once=message == wire.KILL)
             if not message:
                 self._unwatch(job)
                 return

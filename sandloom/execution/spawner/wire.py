@@ -2,7 +2,8 @@
 
 Main socket, worker to spawner: ``S`` spawn (descriptors: command socket, stdout, stderr, then stdin and a memfd with
 the body where the flags say so) and ``L`` lease. The end of the main socket means that the worker is gone.
-Command socket: any byte from the worker, or its end, cancels; the spawner answers once, with the facts, and closes.
+Command socket: any byte from the worker, or its end, cancels (``K`` without grace); the spawner answers once, with the
+facts, and closes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ LEASE = b"L"
 HAS_STDIN = 1
 HAS_BODY_FD = 2
 CANCEL = b"C"
+KILL = b"K"
 
 MAX_DATAGRAM_BYTES = 128 * 1024
 # Larger bodies travel in a memfd: a datagram must fit the socket buffer at once.

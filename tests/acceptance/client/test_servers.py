@@ -25,6 +25,8 @@ def environment(data_dir: Path, postgres_url: str, redis_url: str) -> dict[str, 
     return base_environment(
         PYTHONPATH=str(ROOT),
         SANDBOX_ENVIRONMENT="prod",
+        # A machine whose metadata service answers may run the suite; on the host's network this would refuse to start.
+        SANDBOX_NETWORK_MODE="isolated",
         SANDBOX_HOST="127.0.0.1",
         SANDBOX_PORT=str(free_port()),
         SANDBOX_DATA_DIR=str(data_dir),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sandloom.clock import MICROSECONDS
+from sandloom.db.clock import now_us
 from sandloom.db.tables import exec_events, execs, operations, sandbox_history, sandboxes, usage_records, workers
 from sandloom.errors import NoWorkerAvailable, WorkerLost
 from sandloom.reclaim.policy import ReclaimPolicy
@@ -171,12 +172,19 @@ def test_a_silent_workers_idle_sandboxes_are_left_to_its_lease(world: World):
     assert world.reclaim.begin_idle_releases() == []
 
 
-def test_stalled_releases_are_told_again(world: World):
+def test_stalled_releases_are_told_again_ever_less_often(world: World):
     route = world.started()
     world.sandboxes.begin_release(route.key, None, "tester", "released")
     assert world.reclaim.stalled_releases() == []
-    world.set(sandboxes, sandboxes.c.sandbox_id == "box", status_us=1)
-    assert [r.key for r in world.reclaim.stalled_releases()] == [route.key]
+
+    def told_at(age_seconds: int) -> bool:
+        status_us = now_us() - age_seconds * MICROSECONDS
+        world.set(sandboxes, sandboxes.c.sandbox_id == "box", status_us=status_us)
+        return [r.key for r in world.reclaim.stalled_releases()] == [route.key]
+
+    ages = (40, 340, 370, 490, 610, 970, 1090, 3610, 3730, 5000, 7210)
+    assert [age for age in ages if told_at(age)] == [40, 340, 490, 970, 3610, 7210]
+    assert told_at(40)
     world.sandboxes.finish_release(route.fence)
     assert world.reclaim.stalled_releases() == []
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandloom.execution import argv
+from sandloom.execution.machine import Machine
 from sandloom.execution.spec import Directories, Level, Limits, Network, Plan, Spec, SpecInvalid, SystemMount
 
 PLAN = Plan(
@@ -78,6 +79,17 @@ def test_a_whole_etc_still_has_its_own_accounts():
     assert "--ro-bind /etc /etc" in words
     for name in ("passwd", "group", "hosts"):
         assert f"--ro-bind /state/identity/20001/{name} /etc/{name}" in words
+
+
+def test_the_machine_is_mounted_over_proc_and_before_what_the_sandbox_owns():
+    shown = Machine((0,), (("/state/meminfo", "/proc/meminfo"), ("/state/cpu", "/sys/devices/system/cpu")))
+    words = argv.build(SPEC, "/i", shown).argv
+    at = words.index("/state/meminfo")
+    assert words[at - 1 : at + 5] == (
+        "--ro-bind", "/state/meminfo", "/proc/meminfo", "--ro-bind", "/state/cpu", "/sys/devices/system/cpu",
+    )  # fmt: skip
+    assert words.index("--proc") < at < words.index("--bind")
+    assert argv.build(SPEC, "/i") == argv.build(SPEC, "/i", Machine())
 
 
 def writable_binds(words: tuple[str, ...]) -> list[str]:

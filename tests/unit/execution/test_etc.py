@@ -53,6 +53,13 @@ def test_an_identity_names_its_uid_and_is_made_once(tmp_path):
     assert sorted(os.listdir(tmp_path)) == [first.name]
 
 
+def test_identities_are_forgotten_by_uid(tmp_path):
+    for uid in (20001, 20002, 2000):
+        etc.identity_dir(tmp_path, uid, uid, "box")
+    etc.forget_identities(tmp_path, 20001)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2000-2000-box", "20002-20002-box"]
+
+
 def test_the_resolver_is_the_hosts_only_on_the_hosts_network(tmp_path):
     conf = tmp_path / "resolv.conf"
     conf.write_text("nameserver 192.0.2.1\n")

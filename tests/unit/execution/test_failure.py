@@ -59,6 +59,20 @@ def test_memory_comes_before_processes():
     assert (judge(group=both, exit_code=1).reason, judge(group=both, exit_code=1).detail) == (Reason.OOM, "m")
 
 
+def test_a_disk_that_is_full_is_named_where_the_command_failed_of_it():
+    said = "disk budget of 9 bytes reached: 10 in use"
+
+    def at_the_bound(**facts):
+        merged = {"cause": None, "exit_code": None, "status": EXITED_1, **facts}
+        return failure.judge(merged, argv0="a", cwd="/", cpu_seconds=10, stderr_head=b"", disk_reached=said)
+
+    assert shown(at_the_bound(cause="cancelled", status=KILLED)) == (Reason.DISK, 137, 9, None)
+    assert shown(at_the_bound(exit_code=1)) == (Reason.DISK, 1, None, None)
+    assert at_the_bound(exit_code=1).detail == said
+    assert at_the_bound(exit_code=0).reason is Reason.EXIT
+    assert at_the_bound(cause="timeout", status=KILLED).reason is Reason.TIMEOUT
+
+
 def shown(verdict: Verdict):
     return verdict.reason, verdict.exit_code, verdict.signal, verdict.error
 

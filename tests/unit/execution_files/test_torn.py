@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from sandloom.execution import file_writer
 from sandloom.execution.file_faults import FaultKind, FileFault
 from sandloom.execution.files import SandboxFiles
 from sandloom.execution.workspace import WorkspaceRoot
+from tests.unit.execution_files.conftest import KEY
 from tests.unit.execution_files.people import GID, UID, fork, in_child, kind_of, tree_of
 
 OLD, NEW = b"o" * 300_000, b"n" * 400_000
@@ -22,15 +24,22 @@ _CLONE_NEWNS, _MS_REC, _MS_PRIVATE = 0x20000, 0x4000, 1 << 18
 
 
 @pytest.mark.parametrize(("flag", "leftovers"), [(os.O_TMPFILE, 1), (os.O_DIRECTORY, 20)])
-def test_a_kill_leaves_no_torn_file(
-    files: SandboxFiles, workspace: Path, monkeypatch: pytest.MonkeyPatch, flag: int, leftovers: int
+def test_a_kill_leaves_no_torn_file_and_nothing_that_the_sandbox_sees(
+    root: WorkspaceRoot,
+    files: SandboxFiles,
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flag: int,
+    leftovers: int,
 ) -> None:
     monkeypatch.setattr(file_writer, "_NAMELESS", flag)
     files.write("/workspace/a", OLD)
+    staging = Path(root.directories(KEY).staging)
     for round_number in range(20):
         heard, said = os.pipe()
 
         def write_on(said: int = said) -> None:
+            file_writer.life = "killed"
             while True:
                 for data in (NEW, OLD):
                     files.write_stream("/workspace/a", aloud(data, said))
@@ -44,9 +53,30 @@ def test_a_kill_leaves_no_torn_file(
         os.waitpid(pid, 0)
         os.close(heard)
         assert (workspace / "a").read_bytes() in (OLD, NEW)
-    others = {name for name in os.listdir(workspace) if name != "a"}
-    assert all(name.startswith(".sandloom-") and name.endswith(".part") for name in others)
-    assert len(others) <= leftovers
+    assert os.listdir(workspace) == ["a"]
+    assert len(os.listdir(staging)) <= leftovers
+    (staging / f".sandloom-{file_writer.life}-of-a-call-that-goes-on.part").touch()
+    root.sweep(KEY)
+    assert os.listdir(staging) == [f".sandloom-{file_writer.life}-of-a-call-that-goes-on.part"]
+
+
+def test_a_workspace_on_another_file_system_stages_beside_the_file(
+    files: SandboxFiles, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, refused = os.link, []
+
+    def elsewhere(source: str, name: str, *, dst_dir_fd: int, **options: bool) -> None:
+        if not os.path.samestat(os.fstat(dst_dir_fd), workspace.stat()):
+            refused.append(name)
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        link(source, name, dst_dir_fd=dst_dir_fd, **options)
+
+    files.write("/workspace/a", OLD)
+    monkeypatch.setattr(os, "link", elsewhere)
+    files.write("/workspace/a", NEW)
+    assert len(refused) == 1
+    assert os.listdir(workspace) == ["a"]
+    assert (workspace / "a").read_bytes() == NEW
 
 
 def aloud(data: bytes, said: int) -> Iterator[bytes]:

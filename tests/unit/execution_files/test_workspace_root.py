@@ -120,3 +120,13 @@ def test_space_is_that_of_the_file_system(root: WorkspaceRoot) -> None:
     space = root.space()
     assert 0 < space.free_bytes <= space.total_bytes
     assert 0 <= space.free_inodes <= space.total_inodes
+
+
+def test_small_files_that_a_kill_left_half_written_go_with_the_next_lock(data_dir: Path) -> None:
+    root = WorkspaceRoot.open(data_dir / "root", rootless=ROOTLESS)
+    root.worker_id("w1")
+    state = data_dir / "root/.sandloom"
+    before = sorted(path.name for path in state.iterdir())
+    (state / ".worker_id.0123456789ab").write_text("w2")
+    with root.lock():
+        assert sorted(path.name for path in state.iterdir()) == ["lock", *before]

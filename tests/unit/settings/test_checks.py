@@ -62,8 +62,6 @@ def test_an_egress_policy_is_refused_by_its_own_code(name: str, value: str) -> N
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("BUDGET_DISK_BYTES", "1073741824"),
-        ("BUDGET_INODES", "1000"),
         ("EXECUTION_BACKEND", "gvisor"),
         ("CREDENTIAL_BROKER", "model-proxy"),
         ("RESIDENCY", "on"),

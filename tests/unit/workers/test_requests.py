@@ -19,11 +19,10 @@ from sandloom.errors import (
     SandloomError,
     ValidationFailed,
 )  # fmt: skip
-from sandloom.ids import ExecKey
 from workers.context import Keys
 from workers.counters import counters
 from workers.pool import Delivery
-from workers.reception import doorbell_key, drop
+from workers.reception import drop
 from workers.tasks import node_lanes
 from workers.tasks.files import WriteArgs
 from workers.tasks.requests import PUBLIC, arguments, verify
@@ -39,48 +38,20 @@ OPERATOR = operator_key("token")
 
 
 class Message:
-    """What ``doorbell_key`` and ``drop`` need of a delivery."""
+    """What ``drop`` needs of a delivery."""
 
-    task, queue = "sandloom.ring", "sandloom.worker.w"
+    task, queue = "sandloom.files.read", "sandloom.worker.w"
 
-    def __init__(self, kwargs: Any) -> None:
-        self._kwargs = kwargs
+    def __init__(self) -> None:
         self.dropped = False
-
-    def kwargs(self) -> Any:
-        if not isinstance(self._kwargs, dict):
-            raise ValueError("not a mapping")
-        return self._kwargs
 
     def drop(self) -> None:
         self.dropped = True
 
 
-def key_of(kwargs: Any) -> ExecKey | None:
-    return doorbell_key(cast(Delivery, Message(kwargs)))
-
-
-DOORBELL = {"v": 1, "tenant_id": "t", "sandbox_id": "s", "exec_id": "e", "generation": 1}
-
-
-def test_a_doorbell_names_an_exec() -> None:
-    assert key_of(DOORBELL) == ExecKey("t", "s", "e")
-
-
-@given(st.sampled_from(sorted(DOORBELL)), JSON)
-def test_a_doorbell_with_a_wrong_field_is_none(field: str, value: Any) -> None:
-    good = type(value) is type(DOORBELL[field]) and (field != "v" or value == 1)
-    assert (key_of({**DOORBELL, field: value}) is not None) == good
-
-
-@given(JSON)
-def test_anything_else_is_no_doorbell(value: Any) -> None:
-    assert key_of(value) is None
-
-
 def test_a_dropped_message_is_counted() -> None:
     before = counters.snapshot().get("messages_dropped", 0)
-    message = Message({})
+    message = Message()
     drop(cast(Delivery, message), "test")
     assert message.dropped
     assert counters.snapshot()["messages_dropped"] == before + 1
