@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from typing import Any
 
@@ -15,11 +16,13 @@ from waitress.utilities import BadRequest, RequestEntityTooLarge, RequestHeaderF
 
 from api.body_limits import BodyLimits
 from api.problems import CONTENT_TYPE, problem_bytes, reason
-from sandloom.errors import BodyTooLarge, MalformedRequest, SandloomError
+from sandloom.errors import BodyTooLarge, MalformedRequest, RequestTimeout, SandloomError
 from sandloom.settings import Settings
 from sandloom.telemetry import new_request_id
 
 _MAX_HEADER_BYTES = 64 * 1024
+#: A connection on which nothing moves is ended after this long.
+_IDLE_SECONDS = 60
 
 
 class EmbeddedServer:
@@ -48,10 +51,10 @@ class EmbeddedServer:
             channel_request_lookahead=1,
             max_request_header_size=_MAX_HEADER_BYTES,
             max_request_body_size=limits.largest + 1,
-            channel_timeout=60,
             ident=None,
         )
         self._server.channel_class = Channel
+        self._server.maintenance = self._end_idle
         self._thread = threading.Thread(target=self._server.run, name="api", daemon=True)
 
     @property
@@ -70,6 +73,12 @@ class EmbeddedServer:
         # On the loop's own thread, which may be about to use any of these descriptors.
         self._server.trigger.pull_trigger(self._close_all)
         self._thread.join(timeout=5)
+
+    def _end_idle(self, now: float) -> None:
+        """In place of waitress's own, which closes also a request that stalls in the middle without a word."""
+        for channel in list(self._server.active_channels.values()):
+            if not channel.requests and channel.last_activity < now - _IDLE_SECONDS:
+                channel.end_idle()
 
     def _close_all(self) -> None:
         for channel in list(self._server.active_channels.values()):
@@ -148,10 +157,55 @@ class _ErrorTask(ErrorTask):  # type: ignore[misc]
 
 
 class _Channel(HTTPChannel):  # type: ignore[misc]
+    """One connection. A request that will never be whole is answered, not only dropped."""
+
     error_task_class = _ErrorTask
+    request: Any  # the one that is being received
+    _ended = False
+
+    def readable(self) -> bool:
+        return not self._ended and bool(super().readable())
+
+    def recv(self, buffer_size: int) -> bytes:
+        if self._in_a_body() and self._at_end():
+            self._refuse(MalformedRequest("The body ended before its announced length."))
+            return b""
+        return bytes(super().recv(buffer_size))
+
+    def handle_read(self) -> None:
+        super().handle_read()
+        if self._ended:
+            self.connected = True  # it is for the answer
+
+    def end_idle(self) -> None:
+        if self._in_a_body():
+            self._refuse(RequestTimeout())
+        else:
+            self.will_close = True
+
+    def _in_a_body(self) -> bool:
+        return bool(self.request is not None and self.request.headers_finished and not self.requests)
+
+    def _at_end(self) -> bool:
+        """Whether the client has said that nothing more comes."""
+        try:
+            return bool(self.socket.recv(1, socket.MSG_PEEK) == b"")
+        except OSError:
+            return False
+
+    def _refuse(self, error: SandloomError) -> None:
+        with self.requests_lock:
+            request, self.request = self.request, None
+            request.error = _Problem(error, error.status)
+            request.completed = True
+            self._ended = True
+            self.requests.append(request)
+        self.server.add_task(self)
 
 
 def _as_problem(error: Any) -> _Problem:
+    if isinstance(error, _Problem):
+        return error
     if isinstance(error, RequestEntityTooLarge):
         return _Problem(BodyTooLarge(), 413)
     if isinstance(error, RequestHeaderFieldsTooLarge):

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt
 
+from sandloom.contracts.files import Pattern, PlaceBody
 from sandloom.contracts.rest import Body, SandboxPath, ScopeId, Text
 from sandloom.sandboxes.states import SandboxStatus
 
@@ -55,8 +56,7 @@ class EventsQuery(OptionalGeneration):
     wait: WaitSeconds | None = None
 
 
-class FileQuery(Body):
-    path: SandboxPath
+class FileQuery(PlaceBody):
     generation: QueryGeneration
 
 
@@ -64,6 +64,13 @@ class ListQuery(FileQuery):
     limit: Annotated[Whole, Field(ge=1)] | None = None
     offset: Offset = 0
     cursor: Annotated[Text, Field(max_length=4096)] | None = None
+
+
+class GlobQuery(Body):
+    pattern: Pattern
+    path: SandboxPath = "/workspace"
+    generation: QueryGeneration
+    limit: Annotated[Whole, Field(ge=1)] | None = None
 
 
 class RawWriteQuery(FileQuery):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import statistics
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -18,11 +19,12 @@ from benchmarks import held, idle
 from benchmarks.bare import BEST_AT_ONCE, Floor
 from benchmarks.burst import Burst, Target, alternate, ratio
 from benchmarks.engine import engine
+from benchmarks.files import FileCalls
 from benchmarks.service import Service, embedded, fleet
 from benchmarks.workloads import Commands, EarlierShape, Lives, budget, files
 
 CONSOLE = Console(width=140)
-COMMANDS = ("engine", "embedded", "fleet")
+COMMANDS = ("engine", "embedded", "fleet", "files")
 #: What is asked of a worker beside commands: not in the short run unless it is asked for.
 NODE = ("lives", "idle", "held")
 #: ``lives`` at once: create and release wait for disks and messages, so more of them find the best rate.
@@ -55,6 +57,9 @@ def main() -> None:
             if name in options.only:
                 with start() as service:
                     measure_service(service, floor, scale)
+        if "files" in options.only:
+            with embedded() as service:
+                measure_files(service, floor, scale)
         measure_node(set(options.only), floor, scale)
 
 
@@ -109,6 +114,18 @@ def measure_service(service: Service, floor: Floor, scale: Scale) -> None:
     throughput_row(table, f"{service.name} 60 sandboxes", 32, shape)
     CONSOLE.print(table)
     CONSOLE.print(details(service, commands, scale))
+
+
+def measure_files(service: Service, floor: Floor, scale: Scale) -> None:
+    columns = ("call", "p50 ms", "against", "its p50 ms", "p50 : its p50")
+    table = Table(*columns, title="files, over HTTP to the embedded service", title_justify="left")
+    with FileCalls(service) as lines:
+        for line in lines:
+            bare = line.against(floor)
+            pairs = alternate(line.call, bare, scale.pairs, line.count, at_once=1, floor_at_once=1)
+            ours, theirs = (statistics.median(p50(pair[side]) for pair in pairs) * 1e3 for side in (0, 1))
+            table.add_row(line.call.name, f"{ours:.1f}", bare.name, f"{theirs:.1f}", str(ratio(pairs, p50)))
+    CONSOLE.print(table)
 
 
 def details(service: Service, commands: Commands, scale: Scale) -> Table:

@@ -24,6 +24,7 @@ class Lane(StrEnum):
 
     URGENT = "urgent"
     FILES = "files"
+    SEARCH = "search"
     LIFECYCLE = "lifecycle"
 
 
@@ -31,6 +32,7 @@ class Lane(StrEnum):
 LANE_SIZES: Mapping[Lane, tuple[int, int]] = {
     Lane.URGENT: (2, 10_000),
     Lane.FILES: (8, 500),
+    Lane.SEARCH: (3, 200),
     Lane.LIFECYCLE: (6, 2_000),
 }
 

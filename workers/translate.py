@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from sandloom.errors import (
+    ArchiveInvalid,
     CursorInvalid,
     DirectoryNotEmpty,
     DiskFull,
@@ -74,6 +75,8 @@ _USAGE = tuple(field.name for field in fields(Usage))
 _FILES: Mapping[FaultKind, type[SandloomError]] = {
     FaultKind.PATH_INVALID: PathInvalid,
     FaultKind.CURSOR_INVALID: CursorInvalid,
+    FaultKind.ARCHIVE_INVALID: ArchiveInvalid,
+    FaultKind.PATTERN_INVALID: ValidationFailed,
     FaultKind.NOT_FOUND: FileMissing,
     FaultKind.EXISTS: FileExists,
     FaultKind.WRONG_KIND: FileKindUnsupported,

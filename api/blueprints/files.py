@@ -9,18 +9,24 @@ from flask import Response
 
 from api.answers import answer
 from api.operations import Call, Group
-from api.queries import FileQuery, ListQuery, NoQuery
+from api.queries import FileQuery, GlobQuery, ListQuery, NoQuery
 from api.validation import invalid
-from sandloom.contracts.rest import (
+from sandloom.contracts.files import (
     FileChange,
     FileContent,
     FileDeleteBody,
     FileEntry,
     FileList,
     FileWriteBody,
+    GlobAnswer,
+    GrepAnswer,
+    GrepBody,
     MkdirBody,
     MoveAnswer,
     MoveBody,
+    ReplaceAnswer,
+    ReplaceBody,
+    shown,
 )
 from sandloom.errors import FileTooLarge
 from sandloom.settings import Settings
@@ -37,26 +43,23 @@ def _write_limit(settings: Settings) -> int:
 def write_file(call: Call, sandbox_id: str, query: NoQuery, body: FileWriteBody) -> Response:
     """Replace a file at once; its parent must exist."""
     data = _content(body.content_base64, call.services.settings.max_file_api_bytes)
-    changed = call.services.files.write(call.sandbox(sandbox_id), body.generation, body.path, data, body.mode)
+    changed = call.services.files.write(call.sandbox(sandbox_id), body.generation, body.place, data, body.mode)
     return answer(FileChange.model_validate(changed))
 
 
 @group.operation("GET", "/sandboxes/<sandbox_id>/files", {200: FileContent})
 def read_file(call: Call, sandbox_id: str, query: FileQuery) -> Response:
     """Read a regular file."""
-    data = call.services.files.read(call.sandbox(sandbox_id), query.generation, query.path)
-    return answer(FileContent.model_construct(path=query.path, content_base64=base64.b64encode(data).decode()))
+    data = call.services.files.read(call.sandbox(sandbox_id), query.generation, query.place)
+    return answer(FileContent.model_construct(path=shown(query.place), content_base64=base64.b64encode(data).decode()))
 
 
 @group.operation("GET", "/sandboxes/<sandbox_id>/files/list", {200: FileList})
 def list_files(call: Call, sandbox_id: str, query: ListQuery) -> Response:
     """List a directory by what its entries are, not by what links point to."""
-    most = call.services.settings.max_list_entries
-    limit = min(200, most) if query.limit is None else query.limit
-    if limit > most:
-        raise invalid("limit", f"should be less than or equal to {most}")
+    limit = _list_limit(call, query.limit, 200)
     listing = call.services.files.list(
-        call.sandbox(sandbox_id), query.generation, query.path, limit, query.offset, query.cursor
+        call.sandbox(sandbox_id), query.generation, query.place, limit, query.offset, query.cursor
     )
     return answer(FileList.model_validate(listing))
 
@@ -64,21 +67,21 @@ def list_files(call: Call, sandbox_id: str, query: ListQuery) -> Response:
 @group.operation("GET", "/sandboxes/<sandbox_id>/files/stat", {200: FileEntry})
 def stat_file(call: Call, sandbox_id: str, query: FileQuery) -> Response:
     """Describe one entry by lstat."""
-    found = call.services.files.stat(call.sandbox(sandbox_id), query.generation, query.path)
+    found = call.services.files.stat(call.sandbox(sandbox_id), query.generation, query.place)
     return answer(FileEntry.model_validate(found))
 
 
 @group.operation("POST", "/sandboxes/<sandbox_id>/files/mkdir", {200: FileChange})
 def make_directory(call: Call, sandbox_id: str, query: NoQuery, body: MkdirBody) -> Response:
     """Make a directory."""
-    made = call.services.files.mkdir(call.sandbox(sandbox_id), body.generation, body.path, body.parents)
+    made = call.services.files.mkdir(call.sandbox(sandbox_id), body.generation, body.place, body.parents)
     return answer(FileChange.model_validate(made))
 
 
 @group.operation("POST", "/sandboxes/<sandbox_id>/files/delete", {200: FileChange})
 def delete_file(call: Call, sandbox_id: str, query: NoQuery, body: FileDeleteBody) -> Response:
     """Delete a file, a link (not its target) or a directory."""
-    gone = call.services.files.delete(call.sandbox(sandbox_id), body.generation, body.path, body.recursive)
+    gone = call.services.files.delete(call.sandbox(sandbox_id), body.generation, body.place, body.recursive)
     return answer(FileChange.model_validate(gone))
 
 
@@ -86,9 +89,42 @@ def delete_file(call: Call, sandbox_id: str, query: NoQuery, body: FileDeleteBod
 def move_file(call: Call, sandbox_id: str, query: NoQuery, body: MoveBody) -> Response:
     """Move or rename an entry."""
     moved = call.services.files.move(
-        call.sandbox(sandbox_id), body.generation, body.source, body.destination, body.overwrite
+        call.sandbox(sandbox_id), body.generation, body.source_place, body.destination_place, body.overwrite
     )
     return answer(MoveAnswer.model_validate(moved))
+
+
+@group.operation("GET", "/sandboxes/<sandbox_id>/files/glob", {200: GlobAnswer})
+def glob_files(call: Call, sandbox_id: str, query: GlobQuery) -> Response:
+    """Find entries below a directory by a pattern of their paths."""
+    limit = _list_limit(call, query.limit, 1000)
+    found = call.services.files.glob(call.sandbox(sandbox_id), query.generation, query.path, query.pattern, limit)
+    return answer(GlobAnswer.model_validate(found))
+
+
+@group.operation("POST", "/sandboxes/<sandbox_id>/files/grep", {200: GrepAnswer})
+def grep_files(call: Call, sandbox_id: str, query: NoQuery, body: GrepBody) -> Response:
+    """Find lines in a file, or in the files below a directory, by a regular expression."""
+    found = call.services.files.grep(
+        call.sandbox(sandbox_id), body.generation, body.place, body.pattern, body.glob, body.max_matches
+    )
+    return answer(GrepAnswer.model_validate(found))
+
+
+@group.operation("POST", "/sandboxes/<sandbox_id>/files/replace", {200: ReplaceAnswer})
+def replace_in_file(call: Call, sandbox_id: str, query: NoQuery, body: ReplaceBody) -> Response:
+    """Replace a text in a file by another, at once."""
+    changed = call.services.files.replace(
+        call.sandbox(sandbox_id), body.generation, body.place, body.old, body.new, body.count
+    )
+    return answer(ReplaceAnswer.model_validate(changed))
+
+
+def _list_limit(call: Call, wanted: int | None, otherwise: int) -> int:
+    most = call.services.settings.max_list_entries
+    if wanted is not None and wanted > most:
+        raise invalid("limit", f"should be less than or equal to {most}")
+    return min(otherwise, most) if wanted is None else wanted
 
 
 def _content(text: str, most_bytes: int) -> bytes:

@@ -11,11 +11,12 @@ from api.byte_stream import body_pieces
 from api.operations import Call, Group
 from api.queries import FileQuery, RawWriteQuery
 from api.slots import Slot
-from sandloom.contracts.rest import FileChange
+from sandloom.contracts.files import ArchiveAnswer, FileChange
 from sandloom.errors import BodyTooLarge, StreamLimit
 
 group = Group("raw_files", "Files")
 _BYTES = "application/octet-stream"
+_TAR = "application/x-tar"
 
 
 @group.operation(
@@ -29,7 +30,7 @@ def read_raw_file(call: Call, sandbox_id: str, query: FileQuery) -> Response:
     slot = _slot(call)
     try:
         raw = call.services.files.open_raw(
-            call.sandbox(sandbox_id), query.generation, query.path, call.request.headers.get("Range")
+            call.sandbox(sandbox_id), query.generation, query.place, call.request.headers.get("Range")
         )
     except BaseException:
         slot.release()
@@ -56,9 +57,34 @@ def write_raw_file(call: Call, sandbox_id: str, query: RawWriteQuery) -> Respons
     with _slot(call):
         pieces: Iterator[bytes] = body_pieces(call.request, most)
         changed = call.services.files.put_raw(
-            call.sandbox(sandbox_id), query.generation, query.path, pieces, length, mode
+            call.sandbox(sandbox_id), query.generation, query.place, pieces, length, mode
         )
     return answer(FileChange.model_validate(changed))
+
+
+@group.operation("GET", "/sandboxes/<sandbox_id>/archive", {200: _TAR})
+def read_archive(call: Call, sandbox_id: str, query: FileQuery) -> Response:
+    """Stream the content of a directory, or a file, as a tar archive."""
+    slot = _slot(call)
+    try:
+        archive = call.services.files.open_archive(call.sandbox(sandbox_id), query.generation, query.place)
+    except BaseException:
+        slot.release()
+        raise
+    response = Response(archive.chunks, content_type=_TAR)
+    response.headers["Content-Disposition"] = "attachment"
+    response.call_on_close(archive.close)
+    response.call_on_close(slot.release)
+    return response
+
+
+@group.operation("PUT", "/sandboxes/<sandbox_id>/archive", {200: ArchiveAnswer}, raw_body=True)
+def write_archive(call: Call, sandbox_id: str, query: FileQuery) -> Response:
+    """Extract a tar archive into a directory; links are stored and never followed."""
+    with _slot(call):
+        pieces = body_pieces(call.request, call.services.settings.max_raw_file_bytes)
+        counts = call.services.files.put_archive(call.sandbox(sandbox_id), query.generation, query.place, pieces)
+    return answer(ArchiveAnswer.model_validate(counts))
 
 
 def _slot(call: Call) -> Slot:

@@ -9,6 +9,7 @@ import click
 from sandloom.cli.connection import connect
 from sandloom.cli.invocation import Invocation, Stop
 from sandloom.cli.output import json_option, print_json, print_table, write_bytes
+from sandloom.sdk.files import Files
 
 
 @click.command()
@@ -41,19 +42,39 @@ def cat(invocation: Invocation, place: str) -> None:
 @click.argument("destination", metavar="DST")
 @click.pass_obj
 def cp(invocation: Invocation, source: str, destination: str) -> None:
-    """Copy a file into a sandbox or out of it; one side is ID:PATH, the other a local path."""
+    """Copy a file or a directory into a sandbox or out of it; one side is ID:PATH, the other a local path."""
     inside_source, inside_destination = ":/" in source, ":/" in destination
     if inside_source == inside_destination:
         raise Stop("exactly one of SRC and DST must be ID:/workspace/…")
     with connect(invocation) as client:
         if inside_destination:
             sandbox_id, path = _split(destination)
-            client.attach(sandbox_id).files.upload(source, _into(path or "", Path(source).name))
-            return
-        sandbox_id, path = _split(source)
-        local = Path(destination)
-        target = local / PurePosixPath(path or "").name if local.is_dir() else local
-        client.attach(sandbox_id).files.download(path or "", target)
+            _copy_in(client.attach(sandbox_id).files, Path(source), path or "")
+        else:
+            sandbox_id, path = _split(source)
+            _copy_out(client.attach(sandbox_id).files, path or "", Path(destination))
+
+
+def _copy_in(files: Files, source: Path, path: str) -> None:
+    """A directory's content goes into the directory of that path."""
+    target = _into(path, source.resolve().name)
+    if source.is_dir():
+        files.upload_tree(source, target)
+    else:
+        files.upload(source, target)
+
+
+def _copy_out(files: Files, path: str, local: Path) -> None:
+    target = local / PurePosixPath(path).name if local.is_dir() else local
+    if files.stat(path).type != "directory":
+        files.download(path, target)
+        return
+    try:
+        skipped = files.download_tree(path, target).skipped
+    except FileExistsError as error:
+        raise Stop(str(error)) from None
+    if skipped:
+        click.echo(f"{skipped} entries were left out: links that lead elsewhere, sockets and the like", err=True)
 
 
 def _split(place: str) -> tuple[str, str | None]:

@@ -132,32 +132,6 @@ class ExecBody(Body):
         return data
 
 
-class FileWriteBody(Body):
-    generation: Generation
-    path: SandboxPath
-    content_base64: str = Field(repr=False)
-    mode: Annotated[int, Field(ge=0, le=0o777)] | None = None
-
-
-class MkdirBody(Body):
-    generation: Generation
-    path: SandboxPath
-    parents: bool = False
-
-
-class FileDeleteBody(Body):
-    generation: Generation
-    path: SandboxPath
-    recursive: bool = False
-
-
-class MoveBody(Body):
-    generation: Generation
-    source: SandboxPath
-    destination: SandboxPath
-    overwrite: bool = False
-
-
 class Answer(BaseModel):
     """An answer: clients must accept fields that they do not know."""
 
@@ -237,39 +211,6 @@ class ExecList(Answer):
 
 class CancelAnswer(Answer):
     cancelled: bool
-
-
-class FileContent(Answer):
-    path: str
-    content_base64: str
-
-
-class FileEntry(Answer):
-    name: str
-    path: str
-    type: Literal["file", "directory", "symlink", "fifo", "socket", "device", "other"]
-    size_bytes: int
-    modified_at: str
-    mode: str = Field(description="permission bits as four octal digits")
-    name_base64: str | None = Field(default=None, description="the exact bytes of a name that is not UTF-8")
-
-
-class FileList(Answer):
-    path: str
-    entries: list[FileEntry]
-    total: int | None
-    has_more: bool
-    cursor: str | None
-
-
-class FileChange(Answer):
-    path: str
-    size_bytes: int | None = None
-
-
-class MoveAnswer(Answer):
-    source: str
-    destination: str
 
 
 class Problem(Answer):

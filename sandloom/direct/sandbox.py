@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from celery.canvas import Signature
 
-from sandloom.contracts.rest import FileEntry, FileList, RouteAnswer
+from sandloom.contracts.files import FileEntry, FileList, GlobAnswer, GrepAnswer, ReplaceAnswer
+from sandloom.contracts.rest import RouteAnswer
 from sandloom.direct import tasks
 from sandloom.ids import new_id
 from sandloom.sdk.results import Result
@@ -115,6 +116,22 @@ class FleetFiles:
 
     def stat(self, path: str) -> FileEntry:
         return FileEntry.model_validate(self._sandbox.call(tasks.STAT, {"path": path}))
+
+    def glob(self, pattern: str, path: str = "/workspace", *, limit: int = 1000) -> GlobAnswer:
+        args = {"pattern": pattern, "path": path, "limit": limit}
+        return GlobAnswer.model_validate(self._sandbox.call(tasks.GLOB, args))
+
+    def grep(
+        self, pattern: str, path: str = "/workspace", *, glob: str | None = None, max_matches: int = 100
+    ) -> GrepAnswer:
+        """Lines that match a regular expression (RE2)."""
+        args = {"pattern": pattern, "path": path, "glob": glob, "max_matches": max_matches}
+        return GrepAnswer.model_validate(self._sandbox.call(tasks.GREP, args))
+
+    def replace(self, path: str, old: str, new: str, *, count: int | None = None) -> int:
+        """Replace a text in a file by another; returns how often it was done."""
+        answer = self._sandbox.call(tasks.REPLACE, {"path": path, "old": old, "new": new, "count": count})
+        return ReplaceAnswer.model_validate(answer).replacements
 
     def mkdir(self, path: str, *, parents: bool = False) -> None:
         self._sandbox.call(tasks.MKDIR, {"path": path, "parents": parents})

@@ -11,19 +11,23 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError
 
+from sandloom.contracts.files import (
+    FileBody,
+    FileDeleteBody,
+    FileWriteBody,
+    GrepBody,
+    MkdirBody,
+    MoveBody,
+    Pattern,
+    ReplaceBody,
+)
 from sandloom.contracts.rest import (
     Body,
     ExecBody,
-    FileDeleteBody,
-    FileWriteBody,
-    Generation,
     GenerationBody,
-    MkdirBody,
-    MoveBody,
     Name,
     OptionalGenerationBody,
     ResolveBody,
-    SandboxPath,
 )
 from sandloom.errors import ValidationFailed
 
@@ -39,6 +43,9 @@ STAT: Final = "sandloom.files.stat"
 MKDIR: Final = "sandloom.files.mkdir"
 DELETE: Final = "sandloom.files.delete"
 MOVE: Final = "sandloom.files.move"
+GLOB: Final = "sandloom.files.glob"
+GREP: Final = "sandloom.files.grep"
+REPLACE: Final = "sandloom.files.replace"
 
 
 class ConnectArguments(GenerationBody):
@@ -58,10 +65,8 @@ class CancelArguments(OptionalGenerationBody):
     exec_id: Name
 
 
-class PathArguments(Body):
+class PathArguments(FileBody):
     sandbox_id: Name
-    generation: Generation
-    path: SandboxPath
 
 
 class ReadArguments(PathArguments):
@@ -90,6 +95,19 @@ class MoveArguments(MoveBody):
     sandbox_id: Name
 
 
+class GlobArguments(PathArguments):
+    pattern: Pattern
+    limit: Annotated[int, Field(ge=1, le=100_000)] = 1000
+
+
+class GrepArguments(GrepBody):
+    sandbox_id: Name
+
+
+class ReplaceArguments(ReplaceBody):
+    sandbox_id: Name
+
+
 #: Every public task by its name.
 ARGUMENTS: Final[Mapping[str, type[Body]]] = {
     RESOLVE: ResolveBody,
@@ -104,6 +122,9 @@ ARGUMENTS: Final[Mapping[str, type[Body]]] = {
     MKDIR: MkdirArguments,
     DELETE: DeleteArguments,
     MOVE: MoveArguments,
+    GLOB: GlobArguments,
+    GREP: GrepArguments,
+    REPLACE: ReplaceArguments,
 }
 
 

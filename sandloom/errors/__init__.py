@@ -33,6 +33,7 @@ from sandloom.errors.execs import (
     WorkingDirectoryUnavailable,
 )
 from sandloom.errors.files import (
+    ArchiveInvalid,
     DirectoryNotEmpty,
     DiskFull,
     FileAccessDenied,
@@ -71,6 +72,7 @@ from sandloom.errors.streams import CursorAhead, CursorInvalid, EventsPruned, St
 
 __all__ = [
     "REGISTRY",
+    "ArchiveInvalid",
     "BodyTooLarge",
     "Category",
     "CredentialBrokerUnavailable",

@@ -35,6 +35,12 @@ class FileTooLarge(SandloomError):
     code, status, category = "SANDBOX_FILE_TOO_LARGE", 413, Category.CHANGE
 
 
+class ArchiveInvalid(SandloomError):
+    """The body is not a tar archive that may be extracted: it is damaged, cut off, or an entry leads outside."""
+
+    code, status, category = "SANDBOX_ARCHIVE_INVALID", 400, Category.CHANGE
+
+
 class DirectoryNotEmpty(SandloomError):
     """The directory has entries; pass recursive to delete them too."""
 

@@ -27,8 +27,8 @@ _TYPES = {
 class Entry:
     """One file, never of what a link points to.
 
-    ``name`` and ``path`` show bytes that are not UTF-8 as U+FFFD; then ``name_base64`` has the exact bytes. ``mode``
-    is the permission bits as four octal digits, ``modified_at`` RFC 3339 in UTC.
+    ``name`` and ``path`` show bytes that are not UTF-8 as U+FFFD; then ``name_base64`` and ``path_base64`` have the
+    exact bytes. ``mode`` is the permission bits as four octal digits, ``modified_at`` RFC 3339 in UTC.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Entry:
     modified_at: str
     mode: str
     name_base64: str | None = None
+    path_base64: str | None = None
 
 
 def entry_of(path: SandboxPath, found: os.stat_result) -> Entry:
@@ -48,7 +49,8 @@ def entry_of(path: SandboxPath, found: os.stat_result) -> Entry:
         size_bytes=found.st_size,
         modified_at=rfc3339(found.st_mtime_ns),
         mode=f"{stat.S_IMODE(found.st_mode):04o}",
-        name_base64=None if _is_utf8(path.name) else base64.b64encode(path.name).decode(),
+        name_base64=exact(path.name),
+        path_base64=exact(path.raw),
     )
 
 
@@ -61,9 +63,10 @@ def rfc3339(time_ns: int) -> str:
     return moment.isoformat(timespec="microseconds")
 
 
-def _is_utf8(name: bytes) -> bool:
+def exact(name: bytes) -> str | None:
+    """Base64 of bytes that no text can show."""
     try:
         name.decode()
     except UnicodeDecodeError:
-        return False
-    return True
+        return base64.b64encode(name).decode()
+    return None

@@ -15,6 +15,8 @@ class FaultKind(StrEnum):
 
     PATH_INVALID = "path_invalid"
     CURSOR_INVALID = "cursor_invalid"
+    ARCHIVE_INVALID = "archive_invalid"
+    PATTERN_INVALID = "pattern_invalid"
     NOT_FOUND = "not_found"
     EXISTS = "exists"
     WRONG_KIND = "wrong_kind"

@@ -41,16 +41,24 @@ class FileWriter:
         while view:
             view = view[os.write(self._fd, view) :]
 
-    def commit(self, name: bytes, mode: int) -> None:
-        """Durably gives the file its name, replacing a file or link of that name; EISDIR for a directory."""
+    def set_modified(self, seconds: int) -> None:
+        os.utime(self._fd, (seconds, seconds))
+
+    def commit(self, name: bytes, mode: int, *, durable: bool = True) -> None:
+        """Gives the file its name, replacing a file or link of that name; EISDIR for a directory.
+
+        Not ``durable``: the caller makes it so, together with others.
+        """
         os.fchmod(self._fd, mode & 0o777)
-        os.fsync(self._fd)
+        if durable:
+            os.fsync(self._fd)
         with self._identity():
             if self._staged is None and self._link(name):
                 pass
             else:
                 self._replace(name)
-        sync_directory(self._parent_fd)
+        if durable:
+            sync_directory(self._parent_fd)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -72,7 +80,7 @@ class FileWriter:
         except OSError as error:
             if error.errno not in _UNNAMEABLE:
                 raise
-        staged = _random_name()
+        staged = staging_name()
         fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE_FLAGS, 0o600, dir_fd=self._staging_fd)
         self._staged = staged
         return fd
@@ -82,7 +90,7 @@ class FileWriter:
         with contextlib.suppress(FileExistsError):
             self._link_as(name, self._parent_fd)
             return True
-        staged = _random_name()
+        staged = staging_name()
         try:
             self._link_as(staged, self._staging_fd)
         except OSError as error:
@@ -124,5 +132,5 @@ def sweep(path: str) -> None:
                 os.unlink(os.path.join(path, name))
 
 
-def _random_name() -> str:
+def staging_name() -> str:
     return f".sandloom-{life}-{secrets.token_hex(8)}.part"

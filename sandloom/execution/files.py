@@ -9,23 +9,20 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from sandloom.execution.directories import Directories
-from sandloom.execution.disk import Growth, Room, Unbounded
+from sandloom.execution.disk import Growth, Room
 from sandloom.execution.file_entries import Entry, entry_of
 from sandloom.execution.file_faults import FaultKind, FileFault, fault_of, translated
-from sandloom.execution.file_writer import FileWriter, open_staging
-from sandloom.execution.identity import acting_as
+from sandloom.execution.file_writer import FileWriter
 from sandloom.execution.listing import Page, list_page
 from sandloom.execution.open_file import OpenFile
 from sandloom.execution.openat import (
     PATH_FLAGS,
     SCAN_FLAGS,
-    open_directory,
     open_regular,
     rename_no_replace,
     set_directory_mode,
@@ -33,22 +30,24 @@ from sandloom.execution.openat import (
 )
 from sandloom.execution.path_locks import PathLocks, Use
 from sandloom.execution.paths import SandboxPath, parse_path
+from sandloom.execution.places import Places
 from sandloom.execution.trash import Trash
+from sandloom.execution.trees import SandboxTrees, TreeLimits
 
 __all__ = ["Entry", "FileLimits", "OpenFile", "Page", "SandboxFiles"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """``delete_seconds``: how long a delete works on a tree that is already out of sight; the rest is done later."""
+    """``delete_seconds``: how long a delete removes a tree that is out of sight already; the rest follows by itself."""
 
     max_file_bytes: int = 32 << 20
     max_raw_bytes: int = 4 << 30
     max_list_entries: int = 1000
-    delete_seconds: float = 10
+    delete_seconds: float = 1
 
 
-class SandboxFiles:
+class SandboxFiles(Places):
     """File calls on one sandbox. ``locks`` must be the same object for every SandboxFiles of a sandbox."""
 
     def __init__(
@@ -61,14 +60,10 @@ class SandboxFiles:
         locks: PathLocks | None = None,
         room: Room | None = None,
     ) -> None:
-        if os.geteuid() != 0 and uid != os.geteuid():
-            raise ValueError(f"only root can handle files of uid {uid}")
-        self.locks = locks or PathLocks()
+        super().__init__(directories, uid, gid, locks, room)
         self.limits = limits or FileLimits()
-        self._directories = directories
-        self._uid, self._gid = uid, gid
+        self.trees = SandboxTrees(self, TreeLimits(max_archive_bytes=self.limits.max_raw_bytes))
         self._trash = trash
-        self._room = room or Unbounded()
 
     def read(self, path: str, max_bytes: int | None = None) -> bytes:
         """The whole content; TOO_LARGE (with ``size_bytes``) above ``max_bytes`` or ``max_file_bytes``."""
@@ -81,7 +76,7 @@ class SandboxFiles:
         place = parse_path(path)
         with ExitStack() as stack:
             stack.enter_context(self.locks.using(Use.READ, place))
-            with translated(place.text), self._acting(), self._parent(place) as parent_fd:
+            with translated(place.text), self.acting(), self.parent(place) as parent_fd:
                 fd = open_regular(parent_fd, _leaf(place))
             return OpenFile(fd, place.text, stack.pop_all())
 
@@ -95,28 +90,53 @@ class SandboxFiles:
         A link of that name is replaced, not followed; the parent must exist. Special bits of ``mode`` are dropped.
         TOO_LARGE above ``max_bytes`` or ``max_raw_bytes``. What ``chunks`` raises passes through.
         """
-        place = self._changeable(path)
+        place = self.changeable(path)
         limit = self.limits.max_raw_bytes if max_bytes is None else max_bytes
         with (
             self.locks.using(Use.WRITE, place),
-            self._open_parent(place) as parent_fd,
-            self._staging() as staging_fd,
-            self._room.growing(place.text) as grow,
+            self.open_parent(place) as parent_fd,
+            self.staging() as staging_fd,
+            self.room.growing(place.text) as grow,
         ):
             grow(0, inodes=1)
             with translated(place.text):
                 self._refuse_directory(parent_fd, place)
-                writer = FileWriter(parent_fd, staging_fd, self._acting)
+                writer = FileWriter(parent_fd, staging_fd, self.acting)
             with writer:
                 size_bytes = _copy(chunks, writer, limit, place.text, grow)
                 with translated(place.text):
                     writer.commit(place.name, mode)
         return size_bytes
 
+    def replace(self, path: str, old: bytes, new: bytes, count: int | None = None) -> tuple[int, int]:
+        """Replaces ``old`` in a file of at most ``max_file_bytes``, from the start and at most ``count`` times; returns
+        how often, and the size in bytes.
+
+        LOCKED when a command changes the file meanwhile. Without an ``old`` in it the file stays as it is.
+        """
+        place = self.changeable(path)
+        with self.locks.using(Use.WRITE, place), self.open_parent(place) as parent_fd:
+            with translated(place.text), self.acting():
+                fd = open_regular(parent_fd, place.name)
+            with OpenFile(fd, place.text, ExitStack()) as file:
+                before = os.fstat(fd)
+                data = file.read_all(self.limits.max_file_bytes)
+            times = data.count(old) if count is None else min(data.count(old), count)
+            size_bytes = len(data) + times * (len(new) - len(old))
+            if times:
+                self._demand_size(place, size_bytes)
+                with self.staging() as staging_fd, self.room.growing(place.text) as grow, translated(place.text):
+                    grow(size_bytes, inodes=1)
+                    with FileWriter(parent_fd, staging_fd, self.acting) as writer:
+                        writer.write(data.replace(old, new, times))
+                        self._demand_unchanged(parent_fd, place, before)
+                        writer.commit(place.name, stat.S_IMODE(before.st_mode))
+        return times, size_bytes
+
     def listing(self, path: str, limit: int, offset: int = 0, cursor: str | None = None) -> Page:
         """One page of a directory; see ``list_page``. ``limit`` is brought into 1..``max_list_entries``."""
         place = parse_path(path)
-        with self._reading(place) as parent_fd:
+        with self.reading(place) as parent_fd:
             fd = os.open(_leaf(place), SCAN_FLAGS, dir_fd=parent_fd)
             try:
                 return list_page(fd, place, max(1, min(limit, self.limits.max_list_entries)), max(0, offset), cursor)
@@ -126,21 +146,21 @@ class SandboxFiles:
     def stat(self, path: str) -> Entry:
         """What lies at the path itself, link or not."""
         place = parse_path(path)
-        with self._reading(place) as parent_fd:
+        with self.reading(place) as parent_fd:
             return entry_of(place, os.stat(_leaf(place), dir_fd=parent_fd, follow_symlinks=False))
 
     def mkdir(self, path: str, parents: bool = False) -> bool:
         """Makes the directory (mode 0755). With ``parents`` also those above, and one that is there is no error but
         False."""
-        place = self._changeable(path)
+        place = self.changeable(path)
         with (
             self.locks.using(Use.WRITE, place),
-            self._room.growing(place.text) as grow,
+            self.room.growing(place.text) as grow,
             translated(place.text),
         ):
             grow(0, inodes=len(place.parts) if parents else 1)
             if not parents:
-                with self._open_parent(place) as parent_fd:
+                with self.open_parent(place) as parent_fd:
                     self._make(parent_fd, place.name)
                     sync_directory(parent_fd)
                 return True
@@ -148,28 +168,28 @@ class SandboxFiles:
 
     def delete(self, path: str, recursive: bool = False) -> None:
         """Removes a file, a link itself, or a directory: one with entries only with ``recursive``, at one stroke."""
-        place = self._changeable(path)
-        with self.locks.using(Use.TREE, place), translated(place.text), self._open_parent(place) as parent_fd:
-            with self._acting():
+        place = self.changeable(path)
+        with self.locks.using(Use.TREE, place), translated(place.text), self.open_parent(place) as parent_fd:
+            with self.acting():
                 gone = _remove_plainly(parent_fd, place.name)
             if not gone:
                 if not recursive:
                     raise FileFault(FaultKind.NOT_EMPTY, f"{place.text} is a directory with entries")
                 self._remove_tree(parent_fd, place)
             sync_directory(parent_fd)
-        self._room.freed()
+        self.room.freed()
 
     def move(self, source: str, destination: str, overwrite: bool = False) -> None:
         """Renames; with ``overwrite`` replaces a file by a file or an empty directory by a directory."""
-        old, new = self._changeable(source), self._changeable(destination)
+        old, new = self.changeable(source), self.changeable(destination)
         if new.within(old) and new != old:
             raise FileFault(FaultKind.PATH_INVALID, f"{old.text} cannot be moved into itself")
         both = (old,) if old == new else (old, new)
-        with self.locks.using(Use.TREE, *both), self._open_parent(old) as old_fd, self._open_parent(new) as new_fd:
+        with self.locks.using(Use.TREE, *both), self.open_parent(old) as old_fd, self.open_parent(new) as new_fd:
             with translated(old.text):
                 self._demand_presence(old_fd, old)
             with translated(new.text):
-                with self._acting():
+                with self.acting():
                     if overwrite:
                         os.rename(old.name, new.name, src_dir_fd=old_fd, dst_dir_fd=new_fd)
                     else:
@@ -177,79 +197,38 @@ class SandboxFiles:
                 sync_directory(new_fd)
                 sync_directory(old_fd)
 
-    def _acting(self) -> AbstractContextManager[None]:
-        return acting_as(self._uid, self._gid)
-
-    def _changeable(self, path: str) -> SandboxPath:
-        place = parse_path(path, change=True)
-        if place.is_root:
-            raise FileFault(FaultKind.PATH_INVALID, f"{place.text} itself cannot be changed")
-        return place
-
-    @contextmanager
-    def _reading(self, place: SandboxPath) -> Iterator[int]:
-        """Inside, system calls are made as the sandbox's user. Gives an O_PATH descriptor of the parent."""
-        with (
-            self.locks.using(Use.READ, place),
-            translated(place.text),
-            self._acting(),
-            self._parent(place) as parent_fd,
-        ):
-            yield parent_fd
-
-    @contextmanager
-    def _parent(self, place: SandboxPath) -> Iterator[int]:
-        """An O_PATH descriptor of the directory that holds ``place`` (of a root: the root itself)."""
-        base_fd = os.open(getattr(self._directories, place.root), PATH_FLAGS)
-        try:
-            parent_fd = open_directory(base_fd, place.parent_parts)
-        finally:
-            os.close(base_fd)
-        try:
-            yield parent_fd
-        finally:
-            os.close(parent_fd)
-
-    @contextmanager
-    def _open_parent(self, place: SandboxPath) -> Iterator[int]:
-        """The same, opened as the sandbox's user but used outside of that."""
-        with translated(place.text), self._acting(), self._parent(place) as parent_fd:
-            own_fd = os.dup(parent_fd)
-        try:
-            yield own_fd
-        finally:
-            os.close(own_fd)
-
-    @contextmanager
-    def _staging(self) -> Iterator[int]:
-        with translated("/"):
-            staging_fd = open_staging(self._directories.staging, self._uid, self._gid)
-        try:
-            yield staging_fd
-        finally:
-            os.close(staging_fd)
-
     def _refuse_directory(self, parent_fd: int, place: SandboxPath) -> None:
         """Before a long body is read for nothing; the rename refuses it in any case."""
         try:
-            with self._acting():
+            with self.acting():
                 found = os.stat(place.name, dir_fd=parent_fd, follow_symlinks=False)
         except FileNotFoundError:
             return
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
 
+    def _demand_size(self, place: SandboxPath, size_bytes: int) -> None:
+        most = self.limits.max_file_bytes
+        if size_bytes > most:
+            raise FileFault(FaultKind.TOO_LARGE, f"{place.text} would have {size_bytes} bytes", max_bytes=most)
+
+    def _demand_unchanged(self, parent_fd: int, place: SandboxPath, before: os.stat_result) -> None:
+        with self.acting():
+            now = os.stat(place.name, dir_fd=parent_fd, follow_symlinks=False)
+        if _version(now) != _version(before):
+            raise FileFault(FaultKind.LOCKED, f"{place.text} was changed by a command at the same time")
+
     def _demand_presence(self, parent_fd: int, place: SandboxPath) -> None:
-        with self._acting():
+        with self.acting():
             os.stat(place.name, dir_fd=parent_fd, follow_symlinks=False)
 
     def _make(self, parent_fd: int, name: bytes) -> None:
-        with self._acting():
+        with self.acting():
             os.mkdir(name, 0o755, dir_fd=parent_fd)
             set_directory_mode(parent_fd, name, 0o755)  # whatever the umask
 
     def _make_chain(self, place: SandboxPath) -> bool:
-        with self._open_parent(SandboxPath(place.root, place.parts[:1])) as root_fd:
+        with self.open_parent(SandboxPath(place.root, place.parts[:1])) as root_fd:
             current = os.dup(root_fd)
         created = False
         try:
@@ -258,7 +237,7 @@ class SandboxFiles:
                 if created and depth == len(place.parts):
                     # Journals keep the order: those above are durable with the last.
                     sync_directory(current)
-                with self._acting():
+                with self.acting():
                     # ENOTDIR for anything but a directory, which is then the answer.
                     below = os.open(part, PATH_FLAGS, dir_fd=current)
                 os.close(current)
@@ -275,17 +254,15 @@ class SandboxFiles:
         return True
 
     def _remove_tree(self, parent_fd: int, place: SandboxPath) -> None:
-        with self._acting():
+        with self.acting():
             allowed = os.access(b".", os.W_OK | os.X_OK, dir_fd=parent_fd, effective_ids=True)
         if not allowed:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        with self._trash.unit() as unit:
-            unit.take(parent_fd, place.name)
-            try:
-                unit.remove(time.monotonic() + self.limits.delete_seconds)
-            except OSError:
-                # It is out of the sandbox already; a later ``empty`` of the trash goes on.
-                return
+        self._trash.discard(parent_fd, place.name, self.limits.delete_seconds)
+
+
+def _version(found: os.stat_result) -> tuple[int, int, int, int]:
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_mode
 
 
 def _leaf(place: SandboxPath) -> bytes:

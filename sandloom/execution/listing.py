@@ -8,31 +8,28 @@ from __future__ import annotations
 
 import base64
 import binascii
-import ctypes
 import heapq
 import os
-import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from sandloom.execution.directory_entries import entries_of
 from sandloom.execution.file_entries import Entry, entry_of
 from sandloom.execution.file_faults import FaultKind, FileFault
 from sandloom.execution.paths import SandboxPath
 
 SORTED_ENTRIES = 10_000
-_BUFFER_BYTES = 64 << 10
-_HEADER = struct.Struct("=QqHB")  # linux_dirent64: inode, position after it, record length, type; then the name
-_libc = ctypes.CDLL(None, use_errno=True)
-_getdents = getattr(_libc, "getdents64", None) or _libc.getdents  # musl has only the second, with the same records
-_getdents.restype = ctypes.c_ssize_t
+#: About how large a page may become, as it travels in one message.
+PAGE_BYTES = 512 << 10
+_ENTRY_BYTES = 160  # what an entry says beside its names
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """``total`` is None above 10,000 entries; ``cursor`` is None on the last page.
 
-    Entries that vanish while the page is made are left out, so a page can be shorter than asked although more follow.
+    A page can be shorter than asked although more follow: entries that vanish while it is made are left out, and there
+    is a bound on its bytes.
     """
 
     entries: list[Entry]
@@ -49,7 +46,7 @@ def list_page(fd: int, directory: SandboxPath, limit: int, offset: int, cursor: 
     kind, value = _decode(cursor) if cursor is not None else ("", b"")
     if kind == "p":
         return _by_position(fd, directory, limit, 0, _position(value))
-    names = list(islice((name for name, _ in _entries(fd)), SORTED_ENTRIES + 1))
+    names = list(islice((entry.name for entry in entries_of(fd)), SORTED_ENTRIES + 1))
     total = len(names) if len(names) <= SORTED_ENTRIES else None
     if kind == "n" or total is not None:
         return _by_name(fd, directory, limit, offset, value if kind else None, names, total)
@@ -61,23 +58,34 @@ def _by_name(
 ) -> Page:
     if total is None:
         # Grew past the bound between two pages: what was begun in this order goes on in it.
-        every = (name for name, _ in _entries(fd))
+        every = (entry.name for entry in entries_of(fd))
         found = heapq.nsmallest(limit + 1, (name for name in every if after is None or name > after))
     else:
         found = sorted(name for name in names if after is None or name > after)
         found = found if after is not None else found[offset:]
-    shown = found[:limit]
-    has_more = len(found) > limit
+    shown = found[: _fitting(directory, found, limit)]
+    has_more = len(found) > len(shown)
     following = _encode("n", shown[-1]) if has_more else None
     return Page(_look_up(fd, directory, shown), total, has_more, following)
 
 
 def _by_position(fd: int, directory: SandboxPath, limit: int, offset: int, start: int) -> Page:
-    found = list(islice(_entries(fd, start), offset, offset + limit + 1))
-    shown = found[:limit]
-    has_more = len(found) > limit
-    following = _encode("p", str(shown[-1][1]).encode()) if has_more else None
-    return Page(_look_up(fd, directory, [name for name, _ in shown]), None, has_more, following)
+    found = list(islice(entries_of(fd, start), offset, offset + limit + 1))
+    shown = found[: _fitting(directory, [entry.name for entry in found], limit)]
+    has_more = len(found) > len(shown)
+    following = _encode("p", str(shown[-1].position).encode()) if has_more else None
+    return Page(_look_up(fd, directory, [entry.name for entry in shown]), None, has_more, following)
+
+
+def _fitting(directory: SandboxPath, names: list[bytes], limit: int) -> int:
+    """How many of the names fit a page: long names in deep directories make it shorter, never empty."""
+    fixed = len(directory.raw) + _ENTRY_BYTES
+    left = PAGE_BYTES
+    for number, name in enumerate(names[:limit]):
+        left -= fixed + 2 * len(name)
+        if left < 0:
+            return max(1, number)
+    return min(limit, len(names))
 
 
 def _look_up(fd: int, directory: SandboxPath, names: list[bytes]) -> list[Entry]:
@@ -89,30 +97,6 @@ def _look_up(fd: int, directory: SandboxPath, names: list[bytes]) -> list[Entry]
             continue
         entries.append(entry_of(directory.child(name), found))
     return entries
-
-
-def _entries(fd: int, start: int = 0) -> Iterator[tuple[bytes, int]]:
-    """Names without ``.`` and ``..``, each with the position that follows it."""
-    os.lseek(fd, start, os.SEEK_SET)
-    buffer = ctypes.create_string_buffer(_BUFFER_BYTES)
-    while True:
-        filled = _getdents(fd, buffer, ctypes.c_size_t(_BUFFER_BYTES))
-        if filled < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        if filled == 0:
-            return
-        yield from _records(buffer.raw[:filled])
-
-
-def _records(data: bytes) -> Iterator[tuple[bytes, int]]:
-    at = 0
-    while at < len(data):
-        _, position, length, _ = _HEADER.unpack_from(data, at)
-        name = data[at + _HEADER.size : at + length].partition(b"\0")[0]
-        if name not in (b".", b".."):
-            yield name, position
-        at += length
 
 
 def _encode(kind: str, value: bytes) -> str:

@@ -15,6 +15,7 @@ _SYS_OPENAT2 = 437  # the same on every architecture
 _RESOLVE = 0x02 | 0x04 | 0x08  # NO_MAGICLINKS | NO_SYMLINKS | BENEATH
 _RENAME_NOREPLACE = 1
 _EAGAIN_RETRIES = 16
+_NAMES_AT_ONCE = 15  # of the longest names, what the kernel takes as one path
 
 DIRECTORY_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PATH_FLAGS = os.O_PATH | DIRECTORY_FLAGS
@@ -52,16 +53,26 @@ HAVE_OPENAT2 = _probe()
 
 def open_directory(base_fd: int, parts: Sequence[bytes]) -> int:
     """An O_PATH descriptor of the directory ``parts`` below ``base_fd``; links on the way raise ELOOP or ENOTDIR."""
-    if not parts:
-        return os.dup(base_fd)
-    if HAVE_OPENAT2:
-        for _ in range(_EAGAIN_RETRIES):
-            try:
-                return _openat2(base_fd, b"/".join(parts))
-            except OSError as error:
-                # A rename somewhere at the same moment; the walk below is not disturbed by it.
-                if error.errno != errno.EAGAIN:
-                    raise
+    if not HAVE_OPENAT2:
+        return _walk(base_fd, parts)
+    current = os.dup(base_fd)
+    for begin in range(0, len(parts), _NAMES_AT_ONCE):
+        try:
+            following = _open_below(current, parts[begin : begin + _NAMES_AT_ONCE])
+        finally:
+            os.close(current)
+        current = following
+    return current
+
+
+def _open_below(base_fd: int, parts: Sequence[bytes]) -> int:
+    for _ in range(_EAGAIN_RETRIES):
+        try:
+            return _openat2(base_fd, b"/".join(parts))
+        except OSError as error:
+            # A rename somewhere at the same moment; the walk below is not disturbed by it.
+            if error.errno != errno.EAGAIN:
+                raise
     return _walk(base_fd, parts)
 
 
@@ -76,10 +87,12 @@ def _walk(base_fd: int, parts: Sequence[bytes]) -> int:
     return current
 
 
-def open_regular(parent_fd: int, name: bytes) -> int:
+def open_regular(parent_fd: int, name: bytes, *, looked: bool = False) -> int:
     """A reading descriptor of the regular file ``name``; EISDIR or ENXIO for anything else, ELOOP for a link."""
-    # Opening a FIFO or device has effects of its own, so look first; look again at what was opened.
-    _demand_regular(os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode, name)
+    # Opening a FIFO or device has effects of its own, so look first, unless the caller has; look again at what was
+    # opened.
+    if not looked:
+        _demand_regular(os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode, name)
     descriptor = os.open(name, os.O_RDONLY | SAFE_FLAGS, dir_fd=parent_fd)
     try:
         _demand_regular(os.fstat(descriptor).st_mode, name)

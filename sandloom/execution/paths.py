@@ -33,12 +33,17 @@ class SandboxPath:
         return self.parts[:-1]
 
     @property
+    def raw(self) -> bytes:
+        """The exact bytes."""
+        return b"/".join([b"", self.root.encode(), *self.parts])
+
+    @property
     def text(self) -> str:
         """For people: bytes that are not UTF-8 show as U+FFFD."""
         return "/".join(["", self.root, *(part.decode("utf-8", "replace") for part in self.parts)])
 
-    def child(self, name: bytes) -> SandboxPath:
-        return replace(self, parts=(*self.parts, name))
+    def child(self, *names: bytes) -> SandboxPath:
+        return replace(self, parts=(*self.parts, *names))
 
     def within(self, other: SandboxPath) -> bool:
         """Whether this is ``other`` or lies below it."""

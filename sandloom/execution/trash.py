@@ -12,6 +12,7 @@ import fcntl
 import os
 import secrets
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from sandloom.execution.openat import DIRECTORY_FLAGS, SCAN_FLAGS, set_directory
 
 _MAX_LEVELS = 24  # two descriptors each
 _FOREVER = float("inf")
+_TURN_SECONDS = 20.0
 # The entry is gone, has content again, or was swapped for another kind: the next pass sees what is there.
 _LATER = frozenset({errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
 
@@ -42,6 +44,47 @@ class Trash:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._lock = threading.Lock()
+        self._emptier: threading.Thread | None = None
+        self._wanted = False
+
+    def discard(self, parent_fd: int, name: bytes, seconds: float) -> None:
+        """Takes the entry ``name`` of ``parent_fd`` out of sight at one stroke and removes it: what is left after
+        ``seconds`` in the background. FileNotFoundError when it is not there."""
+        done = False
+        with self.unit() as unit:
+            unit.take(parent_fd, name)
+            with contextlib.suppress(OSError):
+                done = unit.remove(time.monotonic() + seconds)
+        if not done:
+            self.empty_later()
+
+    def empty_later(self) -> None:
+        """``empty`` on a thread of its own, of which there is one at most."""
+        with self._lock:
+            self._wanted = True
+            if self._emptier is None:
+                self._emptier = threading.Thread(target=self._empty_all, name="trash", daemon=True)
+                self._emptier.start()
+
+    def join(self) -> None:
+        """Waits for the end of what ``empty_later`` began."""
+        emptier = self._emptier
+        if emptier is not None:
+            emptier.join()
+
+    def _empty_all(self) -> None:
+        pause = threading.Event()
+        while True:
+            with self._lock:
+                if not self._wanted:
+                    self._emptier = None
+                    return
+                self._wanted = False
+            with contextlib.suppress(OSError):  # what cannot be removed now is tried again with the next
+                while not self.empty(_TURN_SECONDS):
+                    # A command may fill what is being removed; it must not get a whole processor for that.
+                    pause.wait(_TURN_SECONDS)
 
     @contextmanager
     def unit(self) -> Iterator[TrashUnit]:

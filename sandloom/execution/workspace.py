@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ __all__ = ["Provisioned", "RootUnusable", "Space", "WorkspaceFault", "WorkspaceR
 Key = tuple[str, str]
 
 _ATTEMPTS = 16
+#: How long a delete waits for the removal of the tree.
+_DELETE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,8 @@ class WorkspaceRoot:
     def delete(self, key: Key) -> bool:
         """Removes the sandbox's directory and all in it; False when there was none. Nothing may run in it any more.
 
-        Once begun it is finished by ``empty_trash``, whatever happens. Raises WorkspaceFault.
+        A very large tree is out of everybody's reach at once and goes on being removed in the background; a crash
+        leaves the rest to ``empty_trash``. Raises WorkspaceFault.
         """
         tenant, name = self._names(key)
         with _faults(key), self._tenant(tenant, create=False) as tenant_fd:
@@ -149,7 +153,9 @@ class WorkspaceRoot:
                 except FileNotFoundError:
                     return False
                 # Not synced: a directory that a power failure brings back belongs to nobody and goes at the next start.
-                unit.remove()
+                done = unit.remove(time.monotonic() + _DELETE_SECONDS)
+        if not done:
+            self.trash.empty_later()
         self._drop_tenant(tenant)
         return True
 

@@ -1,8 +1,9 @@
 """Client of the workers' byte channel: bodies of any size in constant memory, straight to the owner.
 
-``GET|PUT {data_endpoint}/internal/v1/raw`` with a signed envelope (task ``raw.read`` or ``raw.write``, arguments
-``sandbox_id, generation, worker_id, worker_epoch, path`` and for writing ``mode, max_bytes``) as base64 of its
-JSON in the header ``X-Sandloom-Envelope``. Errors come back as problem+json.
+``GET|PUT {data_endpoint}/internal/v1/raw`` and ``…/archive`` with a signed envelope (task ``raw.read``, ``raw.write``,
+``archive.read`` or ``archive.write``; arguments ``sandbox_id, generation, worker_id, worker_epoch`` and ``path`` or
+``path_base64``, for ``raw.write`` also ``mode, max_bytes``) as base64 of its JSON in the header
+``X-Sandloom-Envelope``. Errors come back as problem+json.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import httpx
 
 from sandloom.broker.envelope import SigningKey, seal
+from sandloom.contracts.files import path_fields
 from sandloom.errors import SandloomError, Unavailable, WorkerLost
 from sandloom.sandboxes.records import Route
 
@@ -40,6 +42,17 @@ class RawFile:
         self._response.close()
 
 
+@dataclass(slots=True)
+class Archive:
+    """An open tar archive. Iterate ``chunks`` once, then ``close``; one that is cut off raises Unavailable."""
+
+    chunks: Iterator[bytes]
+    _response: httpx.Response = field(repr=False)
+
+    def close(self) -> None:
+        self._response.close()
+
+
 class ByteChannel:
     """One pool of connections to all workers; thread-safe."""
 
@@ -54,13 +67,8 @@ class ByteChannel:
 
     def read(self, route: Route, path: str, range_header: str | None = None) -> RawFile:
         """Open a file. Raises the worker's error, WorkerLost when it does not answer."""
-        headers = self._headers(route, "raw.read", {"path": path})
-        if range_header:
-            headers["Range"] = range_header
-        request = self._client.build_request("GET", self._url(route), headers=headers)
-        response = self._send(request, stream=True)
-        if response.status_code not in (200, 206):
-            raise _error(response)
+        headers = {"Range": range_header} if range_header else {}
+        response = self._get(route, "raw", path_fields(path), headers)
         length = int(response.headers["Content-Length"])
         start, size = 0, length
         if response.status_code == 206:
@@ -74,21 +82,41 @@ class ByteChannel:
         max_bytes: int, op_id: str | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Replace a file by what ``chunks`` give; nothing is replaced unless all of it arrived."""
-        arguments = {"path": path, "mode": mode, "max_bytes": max_bytes}
-        headers = self._headers(route, "raw.write", arguments, op_id)
+        arguments = {**path_fields(path), "mode": mode, "max_bytes": max_bytes}
+        return self._put(route, "raw", arguments, chunks, length_bytes, op_id)
+
+    def read_archive(self, route: Route, path: str) -> Archive:
+        """Open the tar archive of a directory or file. Raises as ``read``."""
+        response = self._get(route, "archive", path_fields(path), {})
+        return Archive(_chunks(response, None), response)
+
+    def write_archive(self, route: Route, path: str, chunks: Iterable[bytes]) -> dict[str, Any]:
+        """Extract a tar archive into a directory."""
+        return self._put(route, "archive", path_fields(path), chunks, None, None)
+
+    def _get(self, route: Route, what: str, arguments: dict[str, Any], headers: dict[str, str]) -> httpx.Response:
+        signed = self._headers(route, f"{what}.read", arguments)
+        request = self._client.build_request("GET", _url(route, what), headers={**headers, **signed})
+        response = self._send(request, stream=True)
+        if response.status_code not in (200, 206):
+            raise _error(response)
+        return response
+
+    def _put(
+        self, route: Route, what: str, arguments: dict[str, Any], chunks: Iterable[bytes], length_bytes: int | None,
+        op_id: str | None,
+    ) -> dict[str, Any]:  # fmt: skip
+        headers = self._headers(route, f"{what}.write", arguments, op_id)
         headers["Content-Type"] = "application/octet-stream"
         if length_bytes is not None:
             headers["Content-Length"] = str(length_bytes)
-        request = self._client.build_request("PUT", self._url(route), headers=headers, content=chunks)
+        request = self._client.build_request("PUT", _url(route, what), headers=headers, content=chunks)
         response = self._send(request, stream=False)
         if response.status_code != 200:
             raise _error(response)
         answer = response.json()
         assert isinstance(answer, dict)
         return answer
-
-    def _url(self, route: Route) -> str:
-        return f"{route.data_endpoint}/internal/v1/raw"
 
     def _headers(self, route: Route, task: str, arguments: dict[str, Any], op_id: str | None = None) -> dict[str, str]:
         envelope = seal(
@@ -116,7 +144,11 @@ class ByteChannel:
             raise Unavailable("The transfer to the worker broke; repeat the call.") from error
 
 
-def _chunks(response: httpx.Response, length: int) -> Iterator[bytes]:
+def _url(route: Route, what: str) -> str:
+    return f"{route.data_endpoint}/internal/v1/{what}"
+
+
+def _chunks(response: httpx.Response, length: int | None) -> Iterator[bytes]:
     """Raises Unavailable when fewer bytes come than were promised, so that a cut transfer never looks whole."""
     sent = 0
     try:
@@ -127,7 +159,7 @@ def _chunks(response: httpx.Response, length: int) -> Iterator[bytes]:
         raise Unavailable("The transfer from the worker broke; repeat the call.") from error
     finally:
         response.close()
-    if sent != length:
+    if length is not None and sent != length:
         raise Unavailable("The file became shorter while it was sent; repeat the call.")
 
 

@@ -6,9 +6,10 @@ import base64
 from collections.abc import Iterable
 from typing import Any
 
+from sandloom.contracts.files import path_fields
 from sandloom.contracts.ports import WorkerControl
 from sandloom.errors import FileTooLarge, PathInvalid
-from sandloom.files.channel import ByteChannel, RawFile
+from sandloom.files.channel import Archive, ByteChannel, RawFile
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes.gateway import SandboxGateway
 from sandloom.sandboxes.records import Route
@@ -50,7 +51,7 @@ class Files:
     def read(self, key: SandboxKey, generation: int, path: str) -> bytes:
         """A whole regular file of at most MAX_FILE_API_BYTES; larger ones: FileTooLarge."""
         route = self._ready(key, generation, path)
-        arguments = {"path": path, "max_bytes": MAX_MESSAGE_BYTES}
+        arguments = {**path_fields(path), "max_bytes": MAX_MESSAGE_BYTES}
         try:
             answer = self._call(route, "sandloom.files.read", arguments)
         except FileTooLarge:
@@ -66,31 +67,53 @@ class Files:
         route = self._ready(key, generation, path)
         if len(data) > MAX_MESSAGE_BYTES:
             return self._channel.write(route, path, [data], len(data), mode, self._max_file_api_bytes)
-        arguments = {"path": path, "content_base64": base64.b64encode(data).decode(), "mode": mode}
+        arguments = {**path_fields(path), "content_base64": base64.b64encode(data).decode(), "mode": mode}
         return self._call(route, "sandloom.files.write", arguments)
 
     def list(
         self, key: SandboxKey, generation: int, path: str, limit: int, offset: int, cursor: str | None
     ) -> dict[str, Any]:
         route = self._ready(key, generation, path)
-        arguments = {"path": path, "limit": limit, "offset": offset, "cursor": cursor}
+        arguments = {**path_fields(path), "limit": limit, "offset": offset, "cursor": cursor}
         return self._call(route, "sandloom.files.list", arguments)
 
     def stat(self, key: SandboxKey, generation: int, path: str) -> dict[str, Any]:
-        return self._call(self._ready(key, generation, path), "sandloom.files.stat", {"path": path})
+        return self._call(self._ready(key, generation, path), "sandloom.files.stat", path_fields(path))
 
     def mkdir(self, key: SandboxKey, generation: int, path: str, parents: bool) -> dict[str, Any]:
         return self._call(
-            self._ready(key, generation, path), "sandloom.files.mkdir", {"path": path, "parents": parents}
+            self._ready(key, generation, path), "sandloom.files.mkdir", {**path_fields(path), "parents": parents}
         )
 
     def delete(self, key: SandboxKey, generation: int, path: str, recursive: bool) -> dict[str, Any]:
-        arguments = {"path": path, "recursive": recursive}
+        arguments = {**path_fields(path), "recursive": recursive}
         return self._call(self._ready(key, generation, path), "sandloom.files.delete", arguments)
 
     def move(self, key: SandboxKey, generation: int, source: str, destination: str, overwrite: bool) -> dict[str, Any]:
-        arguments = {"source": source, "destination": destination, "overwrite": overwrite}
+        arguments = {**path_fields(source, "source"), **path_fields(destination, "destination"), "overwrite": overwrite}
         return self._call(self._ready(key, generation, source, destination), "sandloom.files.move", arguments)
+
+    def replace(
+        self, key: SandboxKey, generation: int, path: str, old: str, new: str, count: int | None
+    ) -> dict[str, Any]:
+        arguments = {**path_fields(path), "old": old, "new": new, "count": count}
+        return self._call(self._ready(key, generation, path), "sandloom.files.replace", arguments)
+
+    def glob(self, key: SandboxKey, generation: int, path: str, pattern: str, limit: int) -> dict[str, Any]:
+        arguments = {**path_fields(path), "pattern": pattern, "limit": limit}
+        return self._call(self._ready(key, generation, path), "sandloom.files.glob", arguments)
+
+    def grep(
+        self, key: SandboxKey, generation: int, path: str, pattern: str, glob: str | None, max_matches: int
+    ) -> dict[str, Any]:
+        arguments = {**path_fields(path), "pattern": pattern, "glob": glob, "max_matches": max_matches}
+        return self._call(self._ready(key, generation, path), "sandloom.files.grep", arguments)
+
+    def open_archive(self, key: SandboxKey, generation: int, path: str) -> Archive:
+        return self._channel.read_archive(self._ready(key, generation, path), path)
+
+    def put_archive(self, key: SandboxKey, generation: int, path: str, chunks: Iterable[bytes]) -> dict[str, Any]:
+        return self._channel.write_archive(self._ready(key, generation, path), path, chunks)
 
     def open_raw(self, key: SandboxKey, generation: int, path: str, range_header: str | None) -> RawFile:
         return self._channel.read(self._ready(key, generation, path), path, range_header)

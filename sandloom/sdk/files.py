@@ -1,21 +1,34 @@
-"""Files of a sandbox: absolute paths below /workspace."""
+"""Files of a sandbox: absolute paths below /workspace, as text or, where one is not UTF-8, as bytes."""
 
 from __future__ import annotations
 
 import base64
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import httpx
 
-from sandloom.contracts.rest import FileContent, FileEntry, FileList
+from sandloom.contracts.files import (
+    ArchiveAnswer,
+    FileContent,
+    FileEntry,
+    FileList,
+    GlobAnswer,
+    GrepAnswer,
+    ReplaceAnswer,
+    path_fields,
+)
+from sandloom.sdk.local_trees import Unpacked, pack, unpack
 from sandloom.sdk.transport import Transport, unreachable
 
 if TYPE_CHECKING:
     from sandloom.sdk.sandbox import Sandbox
+
+Place = str | bytes
 
 #: Larger contents go over the raw route, which carries bytes as they are.
 _INLINE_BYTES = 1 << 20
@@ -30,47 +43,76 @@ class Files:
         self._sandbox = sandbox
         self._transport = transport
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: Place) -> bytes:
         """The content of a regular file. Raises FileMissing, FileKindUnsupported, FileTooLarge (use ``download``)."""
-        answer = self._sandbox.fenced("GET", "/files", params={"path": path}, safe=True)
+        answer = self._sandbox.fenced("GET", "/files", params=path_fields(path), safe=True)
         return base64.b64decode(FileContent.model_validate(answer.json()).content_base64)
 
-    def read_text(self, path: str, encoding: str = "utf-8") -> str:
+    def read_text(self, path: Place, encoding: str = "utf-8") -> str:
         return self.read(path).decode(encoding)
 
-    def write(self, path: str, content: str | bytes, *, mode: int | None = None) -> None:
+    def write(self, path: Place, content: str | bytes, *, mode: int | None = None) -> None:
         """Replace or make the file, atomically; its directory must exist. ``mode`` is 0600 unless given."""
         data = content.encode() if isinstance(content, str) else content
-        if len(data) > _INLINE_BYTES and mode is None:
-            self._put_raw(path, iter([data]))
+        if len(data) > _INLINE_BYTES:
+            self._put_raw(path, iter([data]), mode)
             return
-        body = {"path": path, "content_base64": base64.b64encode(data).decode("ascii")}
+        body = {**path_fields(path), "content_base64": base64.b64encode(data).decode("ascii")}
         self._sandbox.fenced("PUT", "/files", json=body if mode is None else {**body, "mode": mode}, safe=True)
 
-    def list(self, path: str = "/workspace") -> list[FileEntry]:
-        """All entries of a directory, by name."""
-        entries: list[FileEntry] = []
+    def replace(self, path: Place, old: str, new: str, *, count: int | None = None) -> int:
+        """Replace a text in a file by another, atomically, at most ``count`` times; returns how often it was done."""
+        body = {**path_fields(path), "old": old, "new": new, "count": count}
+        answer = self._sandbox.fenced("POST", "/files/replace", json=body)
+        return ReplaceAnswer.model_validate(answer.json()).replacements
+
+    def list(self, path: Place = "/workspace") -> list[FileEntry]:
+        """All entries of a directory, by name; one of more than 10,000 comes in no order."""
+        return [*self.iterate(path)]
+
+    def iterate(self, path: Place = "/workspace") -> Iterator[FileEntry]:
+        """The same, page by page, for directories that are too large for memory."""
+        cursor: str | None = None
         while True:
-            params = {"path": path, "limit": _PAGE, "offset": len(entries)}
+            params = {**path_fields(path), "limit": _PAGE, "cursor": cursor}
             page = FileList.model_validate(self._sandbox.fenced("GET", "/files/list", params=params, safe=True).json())
-            entries += page.entries
-            if not page.has_more or not page.entries:
-                return entries
+            yield from page.entries
+            cursor = page.cursor
+            if cursor is None:
+                return
 
-    def mkdir(self, path: str, *, parents: bool = False) -> None:
+    def stat(self, path: Place) -> FileEntry:
+        """What lies at the path itself, link or not."""
+        answer = self._sandbox.fenced("GET", "/files/stat", params=path_fields(path), safe=True)
+        return FileEntry.model_validate(answer.json())
+
+    def glob(self, pattern: str, path: str = "/workspace", *, limit: int | None = None) -> GlobAnswer:
+        """Entries below ``path`` whose path there matches: ``*``, ``?``, ``[…]``, ``{a,b}``, and ``**`` for any number
+        of directories."""
+        params = {"pattern": pattern, "path": path, "limit": limit}
+        return GlobAnswer.model_validate(self._sandbox.fenced("GET", "/files/glob", params=params, safe=True).json())
+
+    def grep(
+        self, pattern: str, path: Place = "/workspace", *, glob: str | None = None, max_matches: int = 100
+    ) -> GrepAnswer:
+        """Lines that match a regular expression (RE2), in a file or in the files below a directory."""
+        body = {**path_fields(path), "pattern": pattern, "glob": glob, "max_matches": max_matches}
+        return GrepAnswer.model_validate(self._sandbox.fenced("POST", "/files/grep", json=body, safe=True).json())
+
+    def mkdir(self, path: Place, *, parents: bool = False) -> None:
         """Make a directory; with ``parents`` also what is missing above it, and one that exists is fine."""
-        self._sandbox.fenced("POST", "/files/mkdir", json={"path": path, "parents": parents})
+        self._sandbox.fenced("POST", "/files/mkdir", json={**path_fields(path), "parents": parents})
 
-    def delete(self, path: str, *, recursive: bool = False) -> None:
+    def delete(self, path: Place, *, recursive: bool = False) -> None:
         """Delete a file, a link (never its target) or a directory. Raises DirectoryNotEmpty without ``recursive``."""
-        self._sandbox.fenced("POST", "/files/delete", json={"path": path, "recursive": recursive})
+        self._sandbox.fenced("POST", "/files/delete", json={**path_fields(path), "recursive": recursive})
 
-    def move(self, source: str, destination: str, *, overwrite: bool = False) -> None:
+    def move(self, source: Place, destination: Place, *, overwrite: bool = False) -> None:
         """Rename. Raises FileExists unless ``overwrite``."""
-        body = {"source": source, "destination": destination, "overwrite": overwrite}
+        body = {**path_fields(source, "source"), **path_fields(destination, "destination"), "overwrite": overwrite}
         self._sandbox.fenced("POST", "/files/move", json=body)
 
-    def upload(self, source: str | Path | BinaryIO, path: str) -> None:
+    def upload(self, source: str | Path | BinaryIO, path: Place) -> None:
         """Stream a local file, or an open one, into the sandbox in constant memory."""
         if isinstance(source, str | Path):
             with open(source, "rb") as file:
@@ -78,7 +120,7 @@ class Files:
         else:
             self._put_raw(path, _chunks(source))
 
-    def download(self, path: str, destination: str | Path) -> int:
+    def download(self, path: Place, destination: str | Path) -> int:
         """Stream a file of the sandbox to a local path; returns its size in bytes.
 
         The local file appears only when all of it has arrived.
@@ -86,25 +128,49 @@ class Files:
         target = Path(destination)
         draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
         try:
-            with (
-                self._transport.stream(
-                    f"{self._sandbox.path}/files/raw",
-                    params={"path": path, "generation": self._sandbox.generation},
-                ) as response,
-                draft.open("xb") as file,
-            ):
-                for chunk in response.iter_bytes(_CHUNK_BYTES):
+            with self._bytes("/files/raw", path) as chunks, draft.open("xb") as file:
+                for chunk in chunks:
                     file.write(chunk)
             os.replace(draft, target)
-        except httpx.TransportError as error:
-            raise unreachable(error) from error
         finally:
             draft.unlink(missing_ok=True)
         return target.stat().st_size
 
-    def _put_raw(self, path: str, content: Iterator[bytes]) -> None:
-        params = {"path": path, "generation": self._sandbox.generation}
+    def upload_archive(self, archive: Iterable[bytes], path: Place = "/workspace") -> ArchiveAnswer:
+        """Stream a tar archive, not compressed, that is extracted into the directory. Raises ArchiveInvalid."""
+        answer = self._transport.send("PUT", f"{self._sandbox.path}/archive", params=self._fence(path), content=archive)
+        return ArchiveAnswer.model_validate(answer.json())
+
+    @contextmanager
+    def archive(self, path: Place = "/workspace") -> Iterator[Iterator[bytes]]:
+        """The content of a directory as a tar archive, in pieces."""
+        with self._bytes("/archive", path) as chunks:
+            yield chunks
+
+    def upload_tree(self, source: str | Path, path: Place) -> ArchiveAnswer:
+        """Copy what a local directory holds into one of the sandbox, which is made when its parent is there."""
+        return self.upload_archive(pack(Path(source)), path)
+
+    def download_tree(self, path: Place, destination: str | Path) -> Unpacked:
+        """Copy what a directory of the sandbox holds into a local one, which must not exist and appears when all of it
+        has arrived. Links that lead out of it are left out."""
+        with self.archive(path) as chunks:
+            return unpack(chunks, Path(destination))
+
+    @contextmanager
+    def _bytes(self, route: str, path: Place) -> Iterator[Iterator[bytes]]:
+        try:
+            with self._transport.stream(f"{self._sandbox.path}{route}", params=self._fence(path)) as response:
+                yield response.iter_bytes(_CHUNK_BYTES)
+        except httpx.TransportError as error:
+            raise unreachable(error) from error
+
+    def _put_raw(self, path: Place, content: Iterator[bytes], mode: int | None = None) -> None:
+        params = {**self._fence(path), "mode": None if mode is None else f"{mode:03o}"}
         self._transport.send("PUT", f"{self._sandbox.path}/files/raw", params=params, content=content)
+
+    def _fence(self, path: Place) -> dict[str, str | int]:
+        return {**path_fields(path), "generation": self._sandbox.generation}
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:

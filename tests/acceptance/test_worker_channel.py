@@ -168,6 +168,23 @@ def test_a_stranger_is_not_listened_to(fleet: WorkerFleet, channel: ByteChannel)
     assert (refused.status_code, refused.json()["code"]) == (403, "SANDBOX_ENVELOPE_REFUSED")
 
 
+def test_two_lengths_of_one_body_are_refused(fleet: WorkerFleet, channel: ByteChannel) -> None:
+    route = fleet.ready()
+    address = urlsplit(route.data_endpoint)
+    assert address.hostname is not None
+    headers = channel._headers(route, "raw.write", {"path": "/workspace/a", "mode": None, "max_bytes": 100})
+    request = (
+        f"PUT /internal/v1/raw HTTP/1.1\r\nHost: x\r\n{ENVELOPE_HEADER}: {headers[ENVELOPE_HEADER]}\r\n"
+        "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    )
+    with socket.create_connection((address.hostname, address.port or 0), timeout=30) as client:
+        client.sendall(request.encode())
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 400")
+    with pytest.raises(FileMissing):
+        get(channel, route, "/workspace/a")
+
+
 @pytest.mark.root
 def test_a_sandbox_cannot_hold_the_channel(fleet: WorkerFleet, channel: ByteChannel) -> None:
     """On the host's network a command reaches the port; its connections are closed before they take a thread."""

@@ -10,16 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from sandloom.contracts.rest import (
-    Body,
-    FileDeleteBody,
-    FileWriteBody,
-    Generation,
-    MkdirBody,
-    MoveBody,
-    Name,
-    SandboxPath,
-)  # fmt: skip
+from sandloom.contracts.files import FileBody, FileDeleteBody, FileWriteBody, MkdirBody, MoveBody, ReplaceBody, shown
+from sandloom.contracts.rest import Name  # fmt: skip
 from sandloom.errors import FileTooLarge, ValidationFailed
 from sandloom.execution.files import SandboxFiles
 from workers.answers import entry_answer, page_answer
@@ -27,10 +19,8 @@ from workers.reception import Lane
 from workers.tasks.requests import Call, public
 
 
-class PathArgs(Body):
+class PathArgs(FileBody):
     sandbox_id: Name
-    generation: Generation
-    path: SandboxPath
 
 
 class ReadArgs(PathArgs):
@@ -59,6 +49,10 @@ class MoveArgs(MoveBody):
     sandbox_id: Name
 
 
+class ReplaceArgs(ReplaceBody):
+    sandbox_id: Name
+
+
 @contextmanager
 def looking(call: Call[Any]) -> Iterator[SandboxFiles]:
     """The files, for a call that changes nothing; fenced."""
@@ -81,8 +75,8 @@ def read(call: Call[ReadArgs]) -> dict[str, Any]:
     most = call.node.settings.max_file_api_bytes
     limit = most if call.args.max_bytes is None else min(call.args.max_bytes, most)
     with looking(call) as files:
-        data = files.read(call.args.path, limit)
-    return {"path": call.args.path, "content_base64": base64.b64encode(data).decode()}
+        data = files.read(call.args.place, limit)
+    return {"path": shown(call.args.place), "content_base64": base64.b64encode(data).decode()}
 
 
 @public("sandloom.files.write", Lane.FILES, WriteArgs)
@@ -92,42 +86,51 @@ def write(call: Call[WriteArgs]) -> dict[str, Any]:
     if len(data) > most:
         raise FileTooLarge(limit_bytes=most)
     with changing(call) as files:
-        size_bytes = files.write(call.args.path, data, 0o600 if call.args.mode is None else call.args.mode)
-    return {"path": call.args.path, "size_bytes": size_bytes}
+        size_bytes = files.write(call.args.place, data, 0o600 if call.args.mode is None else call.args.mode)
+    return {"path": shown(call.args.place), "size_bytes": size_bytes}
 
 
 @public("sandloom.files.list", Lane.FILES, ListArgs)
 def list_directory(call: Call[ListArgs]) -> dict[str, Any]:
     args = call.args
     with looking(call) as files:
-        return page_answer(args.path, files.listing(args.path, args.limit, args.offset, args.cursor))
+        return page_answer(shown(args.place), files.listing(args.place, args.limit, args.offset, args.cursor))
 
 
 @public("sandloom.files.stat", Lane.FILES, PathArgs)
 def stat(call: Call[PathArgs]) -> dict[str, Any]:
     with looking(call) as files:
-        return entry_answer(files.stat(call.args.path))
+        return entry_answer(files.stat(call.args.place))
 
 
 @public("sandloom.files.mkdir", Lane.FILES, MkdirArgs)
 def mkdir(call: Call[MkdirArgs]) -> dict[str, Any]:
     with changing(call) as files:
-        files.mkdir(call.args.path, call.args.parents)
-    return {"path": call.args.path}
+        files.mkdir(call.args.place, call.args.parents)
+    return {"path": shown(call.args.place)}
 
 
 @public("sandloom.files.delete", Lane.FILES, DeleteArgs)
 def delete(call: Call[DeleteArgs]) -> dict[str, Any]:
     with changing(call) as files:
-        files.delete(call.args.path, call.args.recursive)
-    return {"path": call.args.path}
+        files.delete(call.args.place, call.args.recursive)
+    return {"path": shown(call.args.place)}
 
 
 @public("sandloom.files.move", Lane.FILES, MoveArgs)
 def move(call: Call[MoveArgs]) -> dict[str, Any]:
+    source, destination = call.args.source_place, call.args.destination_place
     with changing(call) as files:
-        files.move(call.args.source, call.args.destination, call.args.overwrite)
-    return {"source": call.args.source, "destination": call.args.destination}
+        files.move(source, destination, call.args.overwrite)
+    return {"source": shown(source), "destination": shown(destination)}
+
+
+@public("sandloom.files.replace", Lane.FILES, ReplaceArgs)
+def replace(call: Call[ReplaceArgs]) -> dict[str, Any]:
+    args = call.args
+    with changing(call) as files:
+        times, size_bytes = files.replace(args.place, args.old.encode(), args.new.encode(), args.count)
+    return {"path": shown(args.place), "replacements": times, "size_bytes": size_bytes}
 
 
 def _content(text: str) -> bytes:

@@ -96,6 +96,14 @@ def test_files_are_listed_shown_and_copied(sandloom: Run, box: Sandbox, tmp_path
     assert sandloom("cp", f"{box.id}:/workspace/a", "b").returncode == 0
     assert (tmp_path / "b").read_bytes() == b"\x00data"
     assert sandloom("cp", "a", "b").returncode == 2
+    (tmp_path / "tree" / "inner").mkdir(parents=True)
+    (tmp_path / "tree" / "inner" / "f").write_text("deep")
+    assert sandloom("cp", "tree", f"{box.id}:/workspace/").returncode == 0
+    assert box.files.read("/workspace/tree/inner/f") == b"deep"
+    assert sandloom("cp", f"{box.id}:/workspace/tree", "back").returncode == 0
+    assert (tmp_path / "back" / "inner" / "f").read_text() == "deep"
+    again = sandloom("cp", f"{box.id}:/workspace/tree", ".")
+    assert (again.returncode, "exists already" in again.stderr) == (2, True)
 
 
 def test_errors_are_one_line_with_the_service_s_code(sandloom: Run, box: Sandbox) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,3 +154,41 @@ def test_sandboxes_are_listed_and_kept_when_asked(client: Client) -> None:
         assert client.health()["status"] == "UP"
     finally:
         box.release()
+
+
+def test_trees_go_in_and_out(box: Sandbox, tmp_path: Path) -> None:
+    source = tmp_path / "project"
+    (source / "src").mkdir(parents=True)
+    (source / "src" / "main.py").write_text("print('found')\n")
+    (source / "run").symlink_to("src/main.py")
+    counts = box.files.upload_tree(source, "/workspace/project")
+    assert (counts.files, counts.directories, counts.links) == (1, 1, 1)
+    assert box.run(["python3", "project/run"]).stdout == "found\n"
+    box.run("mkfifo project/fifo; ln -s /etc project/etc").check()
+    done = box.files.download_tree("/workspace/project", tmp_path / "copy")
+    assert (done.files, done.skipped) == (1, 2)
+    assert (tmp_path / "copy" / "run").read_text() == "print('found')\n"
+    assert not (tmp_path / "copy" / "etc").is_symlink()
+
+
+def test_files_are_found_and_edited(box: Sandbox) -> None:
+    box.files.mkdir("/workspace/src")
+    box.files.write("/workspace/src/a.py", "x = 1\nprint(x)\n")
+    assert [entry.path for entry in box.files.glob("**/*.py").entries] == ["/workspace/src/a.py"]
+    assert [(match.line, match.text) for match in box.files.grep(r"\(x\)", glob="*.py").matches] == [(2, "print(x)")]
+    assert box.files.replace("/workspace/src/a.py", "x", "y") == 2
+    assert box.files.read_text("/workspace/src/a.py") == "y = 1\nprint(y)\n"
+    box.files.write("/workspace/large", b"x" * 2_000_000, mode=0o750)
+    assert box.files.stat("/workspace/large").mode == "0750"
+
+
+def test_names_that_are_not_utf8(box: Sandbox, tmp_path: Path) -> None:
+    box.run("printf content > $(printf 'a\\377')").check()
+    [entry] = box.files.iterate()
+    assert entry.path_base64 is not None
+    path = base64.b64decode(entry.path_base64)
+    assert box.files.read(path) == b"content"
+    box.files.move(path, b"/workspace/\xfe")
+    assert box.files.download(b"/workspace/\xfe", tmp_path / "copy") == 7
+    box.files.delete(b"/workspace/\xfe")
+    assert box.files.list() == []

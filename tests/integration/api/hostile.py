@@ -32,6 +32,7 @@ TEMPLATE: dict[str, Any] = {
     "limits": {"pids": 5}, "egress": {"allow": ["a"]}, "model_access": {"provider": "x"}, "path": "/workspace/a",
     "content_base64": "eA==", "mode": 384, "parents": True, "recursive": True, "source": "/workspace/a",
     "destination": "/workspace/b", "overwrite": True,
+    "pattern": "a", "glob": "*.py", "max_matches": 5, "old": "a", "new": "b", "count": 1,
 }  # fmt: skip
 
 BODIES: list[bytes] = [
@@ -106,10 +107,14 @@ def target(operation: Operation, ids: dict[str, str] | None = None, query: dict[
 def valid_body(operation: Operation) -> dict[str, Any]:
     """A body of this operation in which every field is acceptable on its own."""
     fields = operation.body.model_fields if operation.body is not None else {}
-    return {name: TEMPLATE[name] for name in fields if name not in ("stdin_base64", "egress", "model_access")}
+    return {
+        name: TEMPLATE[name]
+        for name in fields
+        if name in TEMPLATE and name not in ("stdin_base64", "egress", "model_access")
+    }
 
 
 def valid_query(operation: Operation) -> dict[str, Any]:
     fields = operation.query.model_fields if operation.query is not None else {}
-    known = {"path": "/workspace/a", "generation": 7}
+    known = {"path": "/workspace/a", "generation": 7, "pattern": "*"}
     return {name: known[name] for name in fields if name in known}

@@ -121,12 +121,14 @@ def test_broken_chunks_are_400_and_the_next_request_is_served(any_server: Api) -
         assert client.get("/api/v1/sandboxes").status_code == 200
 
 
-def test_a_body_that_ends_early_is_no_5xx(any_server: Api) -> None:
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_a_body_that_ends_early_is_400(any_server: Api, method: str, path: str) -> None:
+    if any_server.process is not None and "/raw" in path:
+        pytest.skip("the body is read by the owner's call, which this owner does not answer")
+    head = request(any_server, method, path, AS_JSON, "Content-Length: 100")
     with socket.create_connection(any_server.host_port, timeout=30) as connection:
-        connection.sendall(request(any_server, "POST", RESOLVE, AS_JSON, "Content-Length: 100") + b"{")
+        connection.sendall(head + b"{")
         connection.shutdown(socket.SHUT_WR)
-        received = b""
-        while chunk := connection.recv(65536):
-            received += chunk
-    # A server may also close without an answer, since nobody can be asked for the rest.
-    assert received == b"" or received.startswith(b"HTTP/1.1 400")
+        received = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert received.startswith(b"HTTP/1.1 400")
+    assert b"MALFORMED_REQUEST" in received

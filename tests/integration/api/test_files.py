@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
+import tarfile
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -18,9 +19,11 @@ from tests.integration.api.hostile import VALUES, Sender, target, valid_body
 from tests.integration.api.servers import TOKEN, environment
 from tests.services.account import free_port, passable_directory, remove_tree
 from tests.services.process import Process, base_environment
+from tests.unit.execution_files.archives import archive as make_archive
+from tests.unit.execution_files.archives import info, pieces, unpacked
 
 pytestmark = pytest.mark.bwrap
-FILE_OPERATIONS = [op for group in GROUPS for op in group.operations if "/files" in op.rule]
+FILE_OPERATIONS = [op for group in GROUPS for op in group.operations if op.tag == "Files"]
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +170,85 @@ def test_what_is_no_regular_file_never_hangs(box: Box) -> None:
     assert code(box.get("/workspace/fifo")) == (409, "SANDBOX_FILE_KIND_UNSUPPORTED")
     assert box.get("/workspace/link").status_code in (403, 409)
     assert code(box.get("/workspace/fifo", "/raw")) == (409, "SANDBOX_FILE_KIND_UNSUPPORTED")
+
+
+def test_a_path_that_is_not_utf8_is_named_by_its_bytes(box: Box) -> None:
+    assert box.run("sh", "-c", "printf x > /workspace/$(printf 'a\\377'); mkdir /workspace/d")["exit_code"] == 0
+    [entry] = [entry for entry in box.get("/workspace", "/list").json()["entries"] if entry["type"] == "file"]
+    assert (entry["name"], base64.b64decode(entry["name_base64"])) == ("a\ufffd", b"a\xff")
+    named = {"path_base64": entry["path_base64"], "generation": box.generation}
+    assert box.http.get(box.files, params=named).json() == {"path": "/workspace/a\ufffd", "content_base64": "eA=="}
+    assert box.http.get(f"{box.files}/raw", params=named).content == b"x"
+    assert box.http.put(f"{box.files}/raw", params=named, content=b"yes").json()["path"] == "/workspace/a\ufffd"
+    changed = box.post("replace", path_base64=entry["path_base64"], old="yes", new="no")
+    assert changed.json() == {"path": "/workspace/a\ufffd", "replacements": 1, "size_bytes": 2}
+    moved = box.post("move", source_base64=entry["path_base64"], destination="/workspace/d/b")
+    assert moved.json() == {"source": "/workspace/a\ufffd", "destination": "/workspace/d/b"}
+    assert box.http.get(f"{box.files}/stat", params=named).status_code == 404
+    url_form = base64.urlsafe_b64encode(b"/workspace/\xff\xfe\xfb").decode()
+    assert box.post("mkdir", path_base64=url_form).status_code == 200
+    assert box.post("mkdir", path="/workspace/x", path_base64=url_form).status_code == 422
+    assert box.post("mkdir").status_code == 422
+    assert box.post("mkdir", path_base64="!").status_code == 422
+    assert code(box.post("mkdir", path_base64="Li4=")) == (400, "SANDBOX_PATH_INVALID")
+
+
+def test_trees_go_in_and_out_as_tar(box: Box) -> None:
+    entries = [(f"d{n % 7}/f{n}", bytes([n]) * 3000) for n in range(200)]
+    archive = make_archive([*entries, (info("d0/link", tarfile.SYMTYPE, "/etc/passwd"), b"")])
+    url = f"/api/v1/sandboxes/{box.name}/archive"
+    fence: dict[str, Any] = {"path": "/workspace/tree", "generation": box.generation}
+    counts = box.http.put(url, params=fence, content=pieces(archive, 10_000))
+    assert counts.json() == {
+        "path": "/workspace/tree", "files": 200, "directories": 0, "links": 1, "size_bytes": 600_000, "skipped": 0,
+    }  # fmt: skip
+    assert box.run("sh", "-c", "cat /workspace/tree/d*/f* | wc -c")["stdout"].strip() == "600000"
+    answer = box.http.get(url, params=fence)
+    assert answer.headers["Content-Type"] == "application/x-tar"
+    found = unpacked(answer.content)
+    assert {name: data for name, (kind, data, _) in found.items() if kind == tarfile.REGTYPE} == dict(entries)
+    assert found["d0/link"][:2] == (tarfile.SYMTYPE, b"/etc/passwd")
+    upwards = make_archive([("../x", b"")])
+    assert code(box.http.put(url, params=fence, content=upwards)) == (400, "SANDBOX_ARCHIVE_INVALID")
+    assert code(box.http.put(url, params=fence, content=archive[:5000])) == (400, "SANDBOX_ARCHIVE_INVALID")
+    assert code(box.http.put(url, params=fence, content=bytes(3_000_001))) == (413, "BODY_TOO_LARGE")
+    outside = {**fence, "path": "/home"}
+    assert code(box.http.put(url, params=outside, content=archive)) == (400, "SANDBOX_PATH_INVALID")
+    missing = {**fence, "path": "/workspace/none"}
+    assert code(box.http.get(url, params=missing)) == (404, "SANDBOX_FILE_NOT_FOUND")
+
+
+def test_an_archive_over_the_bound_is_refused_or_breaks_off(box: Box) -> None:
+    url = f"/api/v1/sandboxes/{box.name}/archive"
+    fence: dict[str, Any] = {"path": "/workspace", "generation": box.generation}
+    assert box.run("truncate", "-s", "4M", "/workspace/hole")["exit_code"] == 0
+    assert code(box.http.get(url, params=fence)) == (413, "SANDBOX_FILE_TOO_LARGE")
+    assert box.run("sh", "-c", "rm /workspace/hole; truncate -s 2M /workspace/one /workspace/two")["exit_code"] == 0
+    with pytest.raises(httpx.RemoteProtocolError):
+        box.http.get(url, params=fence)
+    assert box.post("delete", path="/workspace/one").status_code == 200
+    assert set(unpacked(box.http.get(url, params=fence).content)) == {"two"}
+
+
+def test_searches_and_edits(box: Box) -> None:
+    box.post("mkdir", path="/workspace/src")
+    box.put("/workspace/src/a.py", b"x = 1\ny = x + 1\n")
+    box.put("/workspace/src/b.txt", b"x")
+    found = box.get("/workspace", "/glob", pattern="**/*.py").json()
+    assert ([entry["path"] for entry in found["entries"]], found["truncated"]) == (["/workspace/src/a.py"], False)
+    assert box.get("/workspace", "/glob", pattern="*", limit=1001).status_code == 422
+    assert code(box.get("/workspace", "/glob", pattern="../*")) == (422, "VALIDATION_FAILED")
+    lines = box.post("grep", pattern="x$|x [+]", path="/workspace", glob="*.py").json()
+    assert [(match["path"], match["line"], match["column"]) for match in lines["matches"]] == [
+        ("/workspace/src/a.py", 2, 5)
+    ]
+    assert (lines["searched"], lines["skipped"], lines["truncated"]) == (1, 0, False)
+    refused = box.post("grep", pattern="(")
+    assert code(refused) == (422, "VALIDATION_FAILED")
+    assert refused.json()["errors"][0]["field"] == "pattern"
+    changed = box.post("replace", path="/workspace/src/a.py", old="x", new="zz", count=1)
+    assert changed.json() == {"path": "/workspace/src/a.py", "replacements": 1, "size_bytes": 17}
+    assert base64.b64decode(box.get("/workspace/src/a.py").json()["content_base64"]) == b"zz = 1\ny = x + 1\n"
 
 
 def test_an_older_generation_changes_nothing(box: Box) -> None:

@@ -19,7 +19,6 @@ from sandloom.errors import (
     SandloomError,
     ValidationFailed,
 )  # fmt: skip
-from workers.channel import body_pieces, parse_range
 from workers.context import Keys
 from workers.counters import counters
 from workers.pool import Delivery
@@ -27,6 +26,7 @@ from workers.reception import drop
 from workers.tasks import node_lanes
 from workers.tasks.files import WriteArgs
 from workers.tasks.requests import PUBLIC, arguments, verify
+from workers.transfers import body_pieces, parse_range
 
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
