@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from sandloom.db import CommitUnknown
-from sandloom.errors import Unavailable
+from sandloom.errors import CommitUnknown, Unavailable
 from sandloom.execs.records import Exec, Outcome
 from sandloom.execs.service import Execs
 from sandloom.execs.states import ExecStatus

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from sandloom.db.clock import now_us
-from sandloom.db.engine import CommitUnknown, Database
+from sandloom.db.engine import Database
 from sandloom.db.migrations import migration_sql, upgrade
 from sandloom.db.schema import check_schema, compare_schema, ddl
 
 __all__ = [
-    "CommitUnknown",
     "Database",
     "check_schema",
     "compare_schema",

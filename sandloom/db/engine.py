@@ -22,19 +22,13 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from sandloom.db import mysql, server_side
 from sandloom.db.prepared import command
-from sandloom.errors import DatabaseDriverMissing, Unavailable
+from sandloom.errors import CommitUnknown, DatabaseDriverMissing, Unavailable
 
 T = TypeVar("T")
 
 _ATTEMPTS = 8
 #: PostgreSQL SQLSTATEs: serialization_failure, deadlock_detected, lock_not_available.
 _RETRY_SQLSTATES = frozenset({"40001", "40P01", "55P03"})
-
-
-class CommitUnknown(Unavailable):
-    """The connection broke while the transaction was being committed; read the rows to learn whether it happened."""
-
-    code = "SANDBOX_COMMIT_UNKNOWN"
 
 
 def _retryable(error: exc.DBAPIError) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sandloom.errors.base import REGISTRY, Category, SandloomError
 from sandloom.errors.calls import (
     BodyTooLarge,
+    CommitUnknown,
     MalformedRequest,
     MethodNotAllowed,
     NotFound,
@@ -75,6 +76,7 @@ __all__ = [
     "ArchiveInvalid",
     "BodyTooLarge",
     "Category",
+    "CommitUnknown",
     "CredentialBrokerUnavailable",
     "CursorAhead",
     "CursorInvalid",

@@ -63,3 +63,9 @@ class Unavailable(SandloomError):
     """A part the service needs does not answer at the moment; repeat the call."""
 
     code, status, category, retryable = "SERVICE_UNAVAILABLE", 503, Category.WAIT, True
+
+
+class CommitUnknown(Unavailable):
+    """The connection broke while the transaction was being committed; read the rows to learn whether it happened."""
+
+    code = "SANDBOX_COMMIT_UNKNOWN"

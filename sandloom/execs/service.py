@@ -10,9 +10,9 @@ from sqlalchemy.exc import IntegrityError
 
 from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us
-from sandloom.db.engine import CommitUnknown, Database
+from sandloom.db.engine import Database
 from sandloom.db.tables import RECENT, execs, sandboxes
-from sandloom.errors import ExecNotFound, SandboxNotFound, StaleRoute, Unavailable
+from sandloom.errors import CommitUnknown, ExecNotFound, SandboxNotFound, StaleRoute, Unavailable
 from sandloom.execs import repository, statements
 from sandloom.execs.admission import Admission, ExecPolicy, check_same_request, limits_exceeded, refusal_to_admit
 from sandloom.execs.moves import moves_of

@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from sandloom.db import CommitUnknown, Database, open_database
-from sandloom.errors import Unavailable
+from sandloom.db import Database, open_database
+from sandloom.errors import CommitUnknown, Unavailable
 from sandloom.execs.records import Exec
 from sandloom.ids import ExecKey
 from tests.integration.domain.world import DONE, World, request

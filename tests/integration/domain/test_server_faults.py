@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 
-from sandloom.db import CommitUnknown, Database, open_database
-from sandloom.errors import Unavailable
+from sandloom.db import Database, open_database
+from sandloom.errors import CommitUnknown, Unavailable
 from tests.integration.domain.conftest import SERVERS
 from tests.integration.domain.races import together
 from tests.integration.domain.world import World

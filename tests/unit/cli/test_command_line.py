@@ -56,9 +56,9 @@ def test_an_egress_policy_stops_the_start_by_its_code(tmp_path: Path) -> None:
 
 
 def test_a_budget_that_nobody_enforces_stops_the_start(tmp_path: Path) -> None:
-    done = run("worker", cwd=tmp_path, BUDGET_DISK_BYTES="1073741824", BROKER_URL="redis://127.0.0.1:1")
+    done = run("worker", cwd=tmp_path, BUDGET_PIDS="64", RESOURCE_CONTROL="off", BROKER_URL="redis://127.0.0.1:1")
     assert done.returncode == 2
-    assert "SANDBOX_BUDGET_DISK_BYTES" in done.stderr
+    assert "SANDBOX_BUDGET_PIDS" in done.stderr
 
 
 def test_prod_without_secrets_stops_the_start(tmp_path: Path) -> None:
