@@ -31,6 +31,7 @@ WRITES: dict[str, Write] = {
     "cancel running": lambda w: w.execs.cancel(RUNNING),
     "refuse": lambda w: w.execs.refuse(QUEUED, "w1", 1, REFUSED),
     "ready": lambda w: w.sandboxes.mark_ready(w.fence1),
+    "ready but empty": lambda w: w.sandboxes.mark_ready(w.fence1, "lost"),
     "touch": lambda w: w.sandboxes.touch(w.fence1, "op"),
     "release": lambda w: w.sandboxes.begin_release(key(), None, "tester", "released"),
     "finish release": lambda w: w.sandboxes.finish_release(w.fence1),
@@ -129,8 +130,8 @@ STATES: dict[State, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("renew", "declare lost", "unregister", "restart"),
     ),
     assigned: (
-        ("cancel queued", "ready", "restart"),
-        ("admit", "cancel queued", "refuse", "ready", "release", "restart"),
+        ("cancel queued", "ready", "ready but empty", "restart"),
+        ("admit", "cancel queued", "refuse", "ready", "ready but empty", "release", "restart"),
     ),
     releasing: (("finish release", "restart"), ("resolve", "ready", "finish release", "restart", "recount")),
     released: (("resolve",), ("resolve", "release", "restart", "recount")),
