@@ -60,7 +60,6 @@ class RedisBus:
             # There a message is an answer like any other; nothing here needs RESP3.
             protocol=2,
         )
-        self._client = redis.Redis(connection_pool=self._pool)
         self._start_lock = threading.Lock()
         self._subscriber: Subscriber | None = None
         self._closed = False
@@ -131,7 +130,7 @@ class RedisBus:
             self.counts.add("unsent")
             return
         try:
-            self._client.publish(channel, data)
+            self._send(channel, data)
         except Exception as error:
             # A publish never fails its caller: the rows are safe already.
             self.counts.add("unsent")
@@ -139,3 +138,13 @@ class RedisBus:
                 log.warning("the bus does not take messages (%s)", type(error).__name__)
         else:
             self._breaker.success()
+
+    def _send(self, channel: str, data: bytes) -> None:
+        """Without redis-py's client, whose retries and records would cost more than the command."""
+        pool: Any = self._pool
+        connection = pool.get_connection()
+        try:
+            connection.send_command("PUBLISH", channel, data)
+            connection.read_response()
+        finally:
+            pool.release(connection)
