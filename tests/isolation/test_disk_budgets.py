@@ -184,7 +184,9 @@ def test_calls_at_once_do_not_share_the_last_room(make_bounded, disk):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(done) == 3
+    # What is being written counts at once, so that calls may refuse each other, and never exceed the budget together.
+    assert 1 <= len(done) <= 3
+    assert sum(file.stat().st_size for file in sandbox.workspace.iterdir()) == len(done) * MIB
 
 
 def test_a_meter_that_is_killed_is_replaced_and_goes_on(make_bounded, disk):

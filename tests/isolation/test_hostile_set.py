@@ -65,7 +65,11 @@ def played(stages):
     def get(level: Level, network: str) -> dict[str, Outcome]:
         if (level, network) not in known:
             stage = stages(level, Network(network))
-            names = [name for name, program in PROGRAMS.items() if program.network == network and not program.alone]
+            names = [
+                name
+                for name, program in PROGRAMS.items()
+                if program.network == network and not program.alone and playable(program)
+            ]
             known[level, network], ran = stage.play(*names)
             assert (ran.verdict.reason, ran.verdict.exit_code) == (Reason.EXIT, 0), ran
             assert stage.harm() == []
@@ -74,14 +78,21 @@ def played(stages):
     return get
 
 
+def playable(program: Program) -> bool:
+    return not program.planted or os.geteuid() == 0
+
+
 def check(program: Program, level: Level, outcome: Outcome) -> None:
     assert outcome.kind in ("reached", "held", "ended"), outcome.text
-    assert (outcome.kind == "reached") == (level.value in program.at), outcome
+    shared_uid = program.by_uid and os.geteuid() != 0
+    assert (outcome.kind == "reached") == (level.value in program.at or shared_uid), outcome
 
 
 @pytest.mark.parametrize("name", [name for name, program in PROGRAMS.items() if not program.alone])
 def test_a_program_is_contained_as_documented(played, level, name):
     program = PROGRAMS[name]
+    if not playable(program):
+        pytest.skip(f"{name} needs root, which puts there what it attacks")
     check(program, level, played(level, program.network)[name])
 
 

@@ -48,21 +48,21 @@ def makes_a_device(facts: Facts) -> str | None:
     return "a device node"
 
 
-@program("user")
+@program("user", planted=True)
 def opens_a_device_left_in_its_files(facts: Facts) -> str | None:
     """Open a device node that somebody unpacked into the workspace."""
     with open(facts["planted_device"], "rb") as stream:
         return f"{len(stream.read(4))} bytes of a device"
 
 
-@program("user")
+@program("user", planted=True)
 def runs_a_setuid_program(facts: Facts) -> str | None:
     """Run a setuid root program that somebody unpacked into the workspace."""
     uid = subprocess.run([facts["planted_setuid"], "-u"], capture_output=True, text=True, check=True).stdout.strip()
     return "root" if uid == "0" else None
 
 
-@program("user")
+@program("user", planted=True)
 def runs_a_program_with_capabilities(facts: Facts) -> str | None:
     """Run a program with file capabilities that somebody unpacked into the workspace."""
     try:

@@ -32,7 +32,8 @@ class Program:
     mount and UTS namespaces of its own), ``netns`` (root, also with a network of its own); else why it is not tried.
     ``reaches``: what is not contained, at the levels ``at``; empty: contained everywhere. ``network``: as the sandbox
     has it. ``bound``: the budget with which it is contained. ``alone``: it needs a command to itself, since it harms
-    that, or what it leaves is looked at.
+    that, or what it leaves is looked at. ``planted``: it attacks what only root can have put into the workspace.
+    ``by_uid``: a uid of its own is what contains it; where sandboxes share the worker's, it reaches its aim.
     """
 
     name: str
@@ -43,6 +44,8 @@ class Program:
     network: str
     bound: str
     alone: bool
+    planted: bool
+    by_uid: bool
 
     @property
     def tries(self) -> str:
@@ -60,13 +63,16 @@ def program(
     network: str = "isolated",
     bound: str = "",
     alone: bool = False,
+    planted: bool = False,
+    by_uid: bool = False,
 ) -> Callable[[Callable[[Facts], str | None]], Callable[[Facts], str | None]]:
     """Enters a function, whose name and docstring are the program's."""
 
     def enter(attack: Callable[[Facts], str | None]) -> Callable[[Facts], str | None]:
         name = attack.__name__
         assert name not in PROGRAMS, name
-        PROGRAMS[name] = Program(name, attack, control, reaches, at if reaches else (), network, bound, alone)
+        levels = at if reaches else ()
+        PROGRAMS[name] = Program(name, attack, control, reaches, levels, network, bound, alone, planted, by_uid)
         return attack
 
     return enter

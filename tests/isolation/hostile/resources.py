@@ -101,7 +101,7 @@ def locks_memory(facts: Facts) -> str | None:
     return "64 MiB"
 
 
-@program("no control: it would load the machine", alone=True)
+@program("no control: it would load the machine", alone=True, by_uid=True)
 def forks_without_end(facts: Facts) -> str | None:
     """Fork until it may not (a fork bomb)."""
     bound = facts["max_processes"]
@@ -136,7 +136,7 @@ def makes_many_processes(facts: Facts) -> str | None:
     return "60 processes"
 
 
-@program("no control: it would load the machine", alone=True)
+@program("no control: it would load the machine", alone=True, by_uid=True)
 def starts_threads_without_end(facts: Facts) -> str | None:
     """Start threads until it may not."""
     bound = facts["max_processes"]
