@@ -18,6 +18,7 @@ from sandloom.ids import SandboxKey
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.service import Sandboxes
 from sandloom.sandboxes.states import SandboxStatus, Workspace
+from sandloom.sandboxes.suspension import Suspensions
 from sandloom.telemetry import get_logger
 from workers.gates import Gates
 from workers.identity import Identity
@@ -43,6 +44,7 @@ class Homes:
         identity: Identity,
         root: WorkspaceRoot,
         sandboxes: Sandboxes,
+        suspensions: Suspensions,
         gates: Gates,
         limits: FileLimits,
         room_of: Callable[[SandboxKey, Directories, int], Room],
@@ -50,6 +52,7 @@ class Homes:
         self._identity = identity
         self._root = root
         self._sandboxes = sandboxes
+        self._suspensions = suspensions
         self._gates = gates
         self._limits = limits
         self._room_of = room_of
@@ -57,12 +60,17 @@ class Homes:
         self._lock = threading.Lock()
 
     def connect(self, key: SandboxKey, generation: int) -> Route:
-        """The workspace made ready. Idempotent. Raises StaleRoute, DiskFull, WorkspaceFailed."""
+        """The workspace made ready. Idempotent. Raises StaleRoute, DiskFull, WorkspaceFailed; a resume that fails goes
+        back to sleep."""
         with self._gates.exclusive(key):
             route = self._owned(key, generation)
             if route.status is not SandboxStatus.ASSIGNED and self._cached(key, generation) is not None:
                 return route
-            workspace = self._provision(route)
+            try:
+                workspace = self._provision(route)
+            except SandloomError:
+                self._suspensions.fall_back(route.fence)
+                raise
             return self._sandboxes.mark_ready(route.fence, workspace)
 
     @contextmanager

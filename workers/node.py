@@ -44,6 +44,7 @@ from workers.lifecycle import Lifecycle
 from workers.reception import ControlLanes, Lane, NodeReception
 from workers.results import Results
 from workers.services import Services
+from workers.suspender import Suspender
 from workers.sweep import Sweeper
 from workers.tasks import node_lanes, register_maintenance, register_node
 from workers.translate import Ending, budgets_of, group_of
@@ -124,7 +125,7 @@ class Node:
         gates = Gates()
         budgets = budgets_of(settings)
         homes = Homes(
-            identity, ground.root, services.sandboxes, gates, _file_limits(settings),
+            identity, ground.root, services.sandboxes, services.suspensions, gates, _file_limits(settings),
             lambda key, directories, uid: ground.disk.room(group_of(key), directories, budgets, uid),
         )  # fmt: skip
         engine = Engine(Runner(ground.spawner, ground.groups, ground.disk), ground.plan, settings)
@@ -133,9 +134,12 @@ class Node:
             identity, ground.root, services.sandboxes, services.execs, self.commands, homes, gates,
             settings.terminate_grace_seconds,
         )  # fmt: skip
+        suspender = Suspender(
+            identity, services.sandboxes, services.suspensions, self.commands, homes, gates, settings.suspend_snapshot
+        )
         self._context = NodeContext(
             settings, identity, services.keys, services.bus, services.sandboxes, services.execs, services.fleet, homes,
-            gates, self.commands, lifecycle,
+            gates, self.commands, lifecycle, suspender,
         )  # fmt: skip
         self._janitor = Janitor(identity, ground.root, services.sandboxes, gates, lifecycle)
         self._build_front(identity)

@@ -82,7 +82,7 @@ class Reclaim:
         """Release sandboxes whose worker is GONE for longer than the release grace: their workspace is lost."""
         grace_us = int(self._policy.orphan_release_grace_seconds * MICROSECONDS)
         rows = self._sandboxes(
-            _s.status.in_((*LIVE, SandboxStatus.RELEASING)),
+            _s.status.in_((*LIVE, SandboxStatus.SUSPENDING, SandboxStatus.RELEASING)),
             _w.status == WorkerStatus.GONE,
             _w.lease_expires_us < now_us() - grace_us,
         )
@@ -102,10 +102,14 @@ class Reclaim:
     # --- sandboxes ---
 
     def begin_idle_releases(self) -> list[Route]:
-        """Move sandboxes that idled too long to RELEASING; their workers must be told."""
+        """Move sandboxes that idled too long to RELEASING; their workers must be told. Those that are to be suspended
+        instead (``Suspended.due``) are not among them."""
+        idle = [SandboxStatus.ASSIGNED]
+        if self._policy.idle_action == "release":
+            idle.append(SandboxStatus.READY)
         idle_us = int(self._policy.idle_ttl_seconds * MICROSECONDS)
         rows = self._sandboxes(
-            _s.status.in_((SandboxStatus.ASSIGNED, SandboxStatus.READY)),
+            _s.status.in_(idle),
             _s.active_execs == 0,
             _s.last_active_us < now_us() - idle_us,
             _w.lease_expires_us > now_us(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, literal, select, update
@@ -9,9 +10,11 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, inser
 from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us
 from sandloom.db.tables import sandbox_history, sandboxes, workers
+from sandloom.errors import NoWorkerAvailable
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes import lifecycle_statements as lifecycle
 from sandloom.sandboxes import statements
+from sandloom.sandboxes import suspension_statements as suspension
 from sandloom.sandboxes.placement import Candidate
 from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.states import HOLDS_SLOT, SandboxStatus
@@ -91,6 +94,17 @@ def give_back(connection: Connection, worker_id: str, slots: int = 1) -> None:
     lifecycle.GIVE_BACK.run(connection, {"of_worker": worker_id, "slots": slots})
 
 
+def take_slot(connection: Connection, worker_id: str) -> None:
+    """Beyond its capacity, too."""
+    suspension.TAKE_SLOT.run(connection, {"of_worker": worker_id})
+
+
+def neighbours(connection: Connection, root_id: str, profile_id: str, declared_hash: str) -> list[Candidate]:
+    """Live workers over the shared root that have a free slot, at most 256."""
+    values = {"of_root": root_id, "of_profile": profile_id, "of_declared": declared_hash}
+    return [Candidate(*row) for row in suspension.NEIGHBOURS.all(connection, values)]
+
+
 def held_uids(connection: Connection, root_id: str) -> set[int]:
     """UIDs that nobody else may get on this root."""
     rows = connection.execute(select(_s.held_uid).where(_s.root_id == root_id, _s.held_uid.is_not(None)))
@@ -164,3 +178,18 @@ def free_quarantined(connection: Connection, worker_id: str) -> None:
     connection.execute(
         update(sandboxes).where(holds_uid(worker_id), _s.status == SandboxStatus.RELEASED).values(held_uid=None)
     )
+
+
+def free_uid(connection: Connection, worker: Any, scatter: bool) -> int:
+    """The worker's next UID, or the nearest one after it that nobody holds; with ``scatter`` after a random one. The
+    worker's row is locked by us."""
+    first = random.randint(worker.uid_start, worker.uid_end) if scatter else worker.next_uid
+    if not is_uid_held(connection, worker.root_id, first):
+        return int(first)
+    taken = held_uids(connection, worker.root_id)
+    size = worker.uid_end - worker.uid_start + 1
+    for step in range(1, size):
+        uid = worker.uid_start + (first - worker.uid_start + step) % size
+        if uid not in taken:
+            return int(uid)
+    raise NoWorkerAvailable("Every UID of the worker is in use; widen SANDBOX_UID_START..UID_END or release sandboxes.")

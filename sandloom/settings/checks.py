@@ -107,7 +107,6 @@ def unsupported(settings: Settings) -> list[str]:
         "execution_backend": "bubblewrap",
         "credential_broker": "disabled",
         "residency": "off",
-        "idle_action": "release",
     }
     problems += [
         f"SANDBOX_{name.upper()} other than {value} is not available in this release"

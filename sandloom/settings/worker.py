@@ -63,9 +63,7 @@ class Lease(Group):
 
 class Retention(Group):
     idle_ttl_seconds: int = setting(1800, "An idle sandbox is released after this; 0 is never.", ge=0)
-    idle_action: Literal["release", "suspend"] = setting(
-        "release", "What happens to an idle sandbox. `suspend` is refused so far."
-    )
+    idle_action: Literal["release", "suspend"] = setting("release", "What happens to an idle sandbox.")
     residency: str = setting("off", "Resident sandboxes; only `off` so far, anything else is refused.")
     suspended_retention_seconds: int = setting(
         2592000, "A suspended sandbox is kept for this long (30 days); 0 is until released.", ge=0

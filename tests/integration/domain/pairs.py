@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from sandloom.db import Database
-from sandloom.db.tables import execs, workers
+from sandloom.db.tables import execs, sandboxes, workers
 from sandloom.ids import ExecKey
 from sandloom.reclaim.fence import fence
 from sandloom.sandboxes.repository import recount
@@ -35,6 +35,13 @@ WRITES: dict[str, Write] = {
     "touch": lambda w: w.sandboxes.touch(w.fence1, "op"),
     "release": lambda w: w.sandboxes.begin_release(key(), None, "tester", "released"),
     "finish release": lambda w: w.sandboxes.finish_release(w.fence1),
+    "suspend": lambda w: w.suspensions.begin(w.fence1),
+    "suspend idle": lambda w: w.suspensions.begin(w.fence1, w.now_us()),
+    "abort suspend": lambda w: w.suspensions.abort(w.fence1),
+    "finish suspend": lambda w: w.suspensions.finish(w.fence1),
+    "resume": lambda w: w.suspensions.begin_resume(key(), "tester"),
+    "fall back": lambda w: w.suspensions.fall_back(w.fence1),
+    "sleep ends": lambda w: w.dormant.begin_releases(),
     "restart": lambda w: w.restart(),
     "restart empty": lambda w: w.restart(present=frozenset()),
     "renew": lambda w: w.fleet.renew("w1", 1, 600, {}),
@@ -103,6 +110,23 @@ def idle(world: World) -> None:
     world.forget_activity()
 
 
+def suspending(world: World) -> None:
+    world.suspensions.begin(world.started().fence)
+
+
+def suspended(world: World) -> None:
+    """For long."""
+    world.suspended()
+    world.set(sandboxes, sandboxes.c.sandbox_id == "box", status_us=0)
+
+
+def waking(world: World) -> None:
+    """A resume has begun and the workspace is not ready yet."""
+    world.suspended()
+    world.suspensions.begin_resume(key(), "tester")
+    world.set(sandboxes, sandboxes.c.sandbox_id == "box", assigned_us=0)
+
+
 def overdue(world: World) -> None:
     """A command waits for long and nobody seems to have heard of it."""
     route = world.started()
@@ -139,13 +163,22 @@ STATES: dict[State, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("restart", "end lost", "orphans"),
         ("resolve", "finish", "cancel queued", "append", "release", "restart", "renew", "end lost", "orphans"),
     ),
+    suspending: (
+        ("abort suspend", "finish suspend", "restart"),
+        ("suspend", "abort suspend", "finish suspend", "admit", "resume", "release", "restart"),
+    ),
+    suspended: (
+        ("resume", "sleep ends", "release", "restart"),
+        ("resume", "sleep ends", "release", "restart", "restart empty", "recount"),
+    ),
+    waking: (("ready", "fall back", "restart"), ("ready", "fall back", "admit", "resume", "release", "restart")),
     overdue: (
         ("due rings", "queue timeouts"),
         ("due rings", "queue timeouts", "cancel queued", "refuse", "restart"),
     ),
     drifted: (("recount",), ("recount", "resolve other", "release", "restart")),
     idle: (
-        ("resolve", "idle", "admit whole", "touch"),
-        ("resolve", "admit", "admit whole", "touch", "release", "idle", "restart"),
+        ("resolve", "idle", "admit whole", "touch", "suspend", "suspend idle"),
+        ("resolve", "admit", "admit whole", "touch", "release", "idle", "suspend", "suspend idle", "restart"),
     ),
 }  # fmt: skip

@@ -13,7 +13,7 @@ from tests.architecture.tree import own_files, shown
 #: Read by other settings, by ``unsupported``, or through a property.
 INDIRECT = {
     "bubblewrap_min_version", "credential_broker", "egress_allowed_hosts", "egress_allowed_literals",
-    "egress_denied_addresses", "execution_backend", "idle_action", "local_root", "residency", "shared_root",
+    "egress_denied_addresses", "execution_backend", "local_root", "residency", "shared_root",
     "strict_settings", "telemetry_sink",
 }  # fmt: skip
 
