@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sandloom.contracts.ports import Bus, Publisher
+from sandloom.errors import ObjectStoreUnavailable
 from sandloom.execs.records import Exec
 from sandloom.execs.service import Execs
 from sandloom.ids import ExecKey
+from sandloom.objects import ObjectStore
 from sandloom.reclaim.service import Reclaim
 from sandloom.reclaim.suspended import Suspended
 from sandloom.reclaim.watcher import LeaseWatcher
@@ -18,6 +20,7 @@ from sandloom.sandboxes.records import Route
 from sandloom.telemetry import get_logger
 from workers.post import FleetPost
 from workers.results import Results
+from workers.snapshots import discard
 
 log = get_logger("sandloom.workers.maintenance")
 
@@ -33,6 +36,7 @@ class Maintenance:
         self,
         reclaim: Reclaim,
         suspended: Suspended,
+        objects: ObjectStore | None,
         watcher: LeaseWatcher,
         execs: Execs,
         publisher: Publisher,
@@ -42,6 +46,7 @@ class Maintenance:
     ) -> None:
         self._reclaim = reclaim
         self._suspended = suspended
+        self._objects = objects
         self._watcher = watcher
         self._execs = execs
         self._publisher = publisher
@@ -69,6 +74,7 @@ class Maintenance:
             self._tell("sandloom.suspend", route, idle_since_us=route.last_active_us)
         for route in self._suspended.cut_short():
             self._tell("sandloom.suspend", route)
+        self._discard_snapshots()
 
     def ring_again(self) -> None:
         """Doorbells of rows that still wait; each row is due less often the longer it waits."""
@@ -80,6 +86,18 @@ class Maintenance:
         for _ in range(MAX_BATCHES):
             if self._reclaim.prune() == 0:
                 return
+
+    def _discard_snapshots(self) -> None:
+        """Objects first: a snapshot whose name is forgotten would stay for ever."""
+        if self._objects is None:
+            return
+        try:
+            for route in self._suspended.unneeded_snapshots():
+                if route.snapshot is not None:
+                    discard(self._objects, route.key, route.snapshot)
+                    self._suspended.forget_snapshot(route)
+        except ObjectStoreUnavailable as error:
+            log.warning("snapshots are not removed now", reason=error.detail)
 
     def _tell(self, task: str, route: Route, **more: int) -> None:
         arguments = {"sandbox_id": route.key.sandbox_id, "generation": route.generation, **more}

@@ -11,6 +11,7 @@ from sandloom.db import Database, check_schema, open_database, upgrade
 from sandloom.execs.admission import ExecPolicy, limits_allowed
 from sandloom.execs.service import Execs
 from sandloom.fleet.service import Fleet
+from sandloom.objects import ObjectStore, open_object_store
 from sandloom.reclaim.policy import ReclaimPolicy
 from sandloom.reclaim.service import Reclaim
 from sandloom.reclaim.suspended import Suspended
@@ -48,6 +49,7 @@ class Services:
     suspensions: Suspensions
     execs: Execs
     fleet: Fleet
+    objects: ObjectStore | None
     reclaim: Reclaim
     suspended: Suspended
     watcher: LeaseWatcher
@@ -56,7 +58,15 @@ class Services:
 
     def maintenance(self, app: WorkerApp) -> Maintenance:
         return Maintenance(
-            self.reclaim, self.suspended, self.watcher, self.execs, self.publisher, self.post, self.bus, Results(app)
+            self.reclaim,
+            self.suspended,
+            self.objects,
+            self.watcher,
+            self.execs,
+            self.publisher,
+            self.post,
+            self.bus,
+            Results(app),
         )
 
     def close(self) -> None:
@@ -92,6 +102,7 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
         suspensions=Suspensions(database, sandbox_policy(settings)),
         execs=Execs(database, exec_policy(settings), settings.idle_ttl_seconds),
         fleet=fleet,
+        objects=open_object_store(settings),
         reclaim=Reclaim(database, policy),
         suspended=Suspended(database, policy),
         watcher=LeaseWatcher(

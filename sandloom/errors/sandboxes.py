@@ -71,6 +71,12 @@ class SnapshotUnavailable(SandloomError):
     code, status, category = "SANDBOX_SNAPSHOT_UNAVAILABLE", 501, Category.STOP
 
 
+class SnapshotFailed(SandloomError):
+    """The sandbox's files cannot be archived whole, so it stays as it was."""
+
+    code, status, category = "SANDBOX_SNAPSHOT_FAILED", 409, Category.CHANGE
+
+
 class SandboxNotReady(SandloomError):
     """The sandbox is not ready; connect it first."""
 

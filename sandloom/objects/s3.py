@@ -18,7 +18,7 @@ from urllib3.exceptions import HTTPError
 from sandloom.clock import monotonic_seconds
 from sandloom.errors import DigestMismatch, ObjectStoreUnavailable, SettingsInvalid
 from sandloom.objects.contract import ObjectInfo, ObjectMissing
-from sandloom.objects.digests import Sha256
+from sandloom.objects.digests import Sha256, parts_of
 from sandloom.settings.urls import masked
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class S3Store:
 
     def put(self, key: str, chunks: Iterable[bytes], *, sha256: str | None = None) -> int:
         digest = Sha256()
-        parts = _parts(digest.over(chunks))
+        parts = parts_of(digest.over(chunks), PART_BYTES)
         first = next(parts, b"")
         second = next(parts, None)
         if second is None:
@@ -227,20 +227,6 @@ class S3Store:
 def _is_missing(error: ObjectStoreUnavailable) -> bool:
     """Whether the store says that there is no such object, or no such bucket."""
     return error.extra.get("s3_code") in _MISSING
-
-
-def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Chunks of any size as pieces of PART_BYTES, the last one shorter."""
-    held = bytearray()
-    for chunk in chunks:
-        held += chunk
-        while len(held) >= PART_BYTES:
-            part = bytes(memoryview(held)[:PART_BYTES])
-            del held[:PART_BYTES]
-            yield part
-            del part
-    if held:
-        yield bytes(held)
 
 
 def _md5(body: bytes) -> Any:

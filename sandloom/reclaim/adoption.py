@@ -18,7 +18,6 @@ from sandloom.fleet.records import NodeInfo, Registration
 from sandloom.ids import ExecKey, SandboxKey
 from sandloom.sandboxes import lifecycle_statements as sandbox_statements
 from sandloom.sandboxes import repository as sandbox_rows
-from sandloom.sandboxes.service import released_values
 from sandloom.sandboxes.states import ALIVE, LIVE, SandboxStatus, Workspace
 
 _e, _s, _w = execs.c, sandboxes.c, workers.c
@@ -88,7 +87,7 @@ def _earlier(worker_id: str, epoch: int) -> ColumnElement[bool]:
 def _give_up_lost(connection: Connection, node: NodeInfo, epoch: int) -> int:
     """Release what this disk does not hold; returns how many sandboxes that were, beside those being released."""
     rows = connection.execute(
-        select(_s.tenant_id, _s.sandbox_id, _s.generation, _s.root_id, _s.ready_us, _s.status).where(
+        select(_s.tenant_id, _s.sandbox_id, _s.generation, _s.root_id, _s.ready_us, _s.status, _s.snapshot).where(
             _earlier(node.worker_id, epoch), _s.status.in_((*ALIVE, SandboxStatus.RELEASING))
         )
     ).all()
@@ -99,9 +98,14 @@ def _give_up_lost(connection: Connection, node: NodeInfo, epoch: int) -> int:
         here = row.root_id == node.root_id and (row.ready_us is None or releasing or key in node.present)
         if here:
             continue
+        if row.status == SandboxStatus.SUSPENDED and row.snapshot is not None:
+            connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(held_uid=None))
+            continue
         end_open(connection, key)
         workspace = Workspace.NEW if releasing else Workspace.LOST
-        connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(released_values(workspace)))
+        connection.execute(
+            update(sandboxes).where(sandbox_rows.is_key(key)).values(sandbox_rows.released_values(workspace))
+        )
         sandbox_rows.close_history(connection, key, row.generation, "workspace_lost", node.worker_id)
         lost += not releasing
     return lost

@@ -30,7 +30,6 @@ from sandloom.reclaim.policy import (
 )
 from sandloom.sandboxes import repository as sandbox_rows
 from sandloom.sandboxes.records import Route
-from sandloom.sandboxes.service import released_values
 from sandloom.sandboxes.states import LIVE, SandboxStatus, Workspace
 
 _e, _s, _w = execs.c, sandboxes.c, workers.c
@@ -227,8 +226,15 @@ def _release_orphan(connection: Connection, row: Row[Any]) -> bool:
     if moved.rowcount != 1:
         return False
     end_open(connection, key)
+    restoring = row.status == SandboxStatus.ASSIGNED and row.workspace == Workspace.RESTORED and row.ready_us is None
+    if restoring and row.snapshot is not None:
+        # It was never there: it sleeps on in its snapshot.
+        values = {"status": SandboxStatus.SUSPENDED, "held_uid": None, "active_execs": 0, "exclusive_exec_id": None}
+        connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(values))
+        sandbox_rows.give_back(connection, row.worker_id)
+        return True
     workspace = Workspace.NEW if row.status == SandboxStatus.RELEASING else Workspace.LOST
-    values = released_values(workspace)
+    values = sandbox_rows.released_values(workspace)
     del values["held_uid"]  # nobody knows what the worker left behind: the UID waits for its return
     connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(values))
     sandbox_rows.close_history(connection, key, row.generation, "worker_lost", "maintenance")

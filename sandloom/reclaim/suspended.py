@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, update
 
 from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us
@@ -16,9 +16,10 @@ from sandloom.ids import SandboxKey
 from sandloom.reclaim.policy import ReclaimPolicy
 from sandloom.sandboxes import repository as sandbox_rows
 from sandloom.sandboxes.records import Route
-from sandloom.sandboxes.states import SandboxStatus
+from sandloom.sandboxes.states import SandboxStatus, Workspace
 
 _s, _w = sandboxes.c, workers.c
+_WITHOUT_SNAPSHOT = (SandboxStatus.READY, SandboxStatus.RUNNING, SandboxStatus.RELEASING, SandboxStatus.RELEASED)
 
 
 class Suspended:
@@ -58,19 +59,39 @@ class Suspended:
         if not self._policy.suspended_retention_seconds:
             return []
         kept_us = int(self._policy.suspended_retention_seconds * MICROSECONDS)
-        rows = self._sandboxes(_s.status == SandboxStatus.SUSPENDED, _s.status_us < now_us() - kept_us)
+        old = and_(_s.status == SandboxStatus.SUSPENDED, _s.status_us < now_us() - kept_us)
+        rows = [*self._sandboxes(old), *self._rows(_s.snapshot.is_not(None), _s.held_uid.is_(None), old)]
         return [self._route(row) for row in rows if self._db.write(partial(_expire, row=row))]
+
+    def unneeded_snapshots(self) -> list[Route]:
+        """Sandboxes that are awake or gone and still name a snapshot."""
+        return [self._route(row) for row in self._rows(_s.snapshot.is_not(None), _s.status.in_(_WITHOUT_SNAPSHOT))]
+
+    def forget_snapshot(self, route: Route) -> bool:
+        """The object store has it no more."""
+        statement = (
+            update(sandboxes)
+            .where(
+                sandbox_rows.is_key(route.key), _s.snapshot == route.snapshot, _s.status.in_(_WITHOUT_SNAPSHOT)
+            )
+            .values(snapshot=None)
+        )  # fmt: skip
+        return self._db.write(lambda connection: bool(connection.execute(statement).rowcount == 1))
 
     def _route(self, row: Row[Any]) -> Route:
         return sandbox_rows.to_route(row, int(self._policy.idle_ttl_seconds))
 
     def _sandboxes(self, *conditions: ColumnElement[bool]) -> Sequence[Row[Any]]:
-        query = sandbox_rows.route_query().where(_s.held_uid.is_not(None), *conditions).order_by(_s.status_us)
+        return self._rows(_s.held_uid.is_not(None), *conditions)
+
+    def _rows(self, *conditions: ColumnElement[bool]) -> Sequence[Row[Any]]:
+        query = sandbox_rows.route_query().where(*conditions).order_by(_s.status_us)
         return self._db.read(lambda connection: connection.execute(query.limit(self._policy.batch_size)).all())
 
 
 def _expire(connection: Connection, row: Row[Any]) -> bool:
     key = SandboxKey(row.tenant_id, row.sandbox_id)
+    released = sandbox_rows.released_values(Workspace.NEW)
     moved = connection.execute(
         update(sandboxes)
         .where(
@@ -78,11 +99,13 @@ def _expire(connection: Connection, row: Row[Any]) -> bool:
             _s.generation == row.generation,
             _s.status == SandboxStatus.SUSPENDED,
             _s.status_us == row.status_us,
+            _s.held_uid.is_(None) if row.held_uid is None else _s.held_uid == row.held_uid,
         )
-        .values(status=SandboxStatus.RELEASING, status_us=now_us())
+        .values(released if row.held_uid is None else {"status": SandboxStatus.RELEASING, "status_us": now_us()})
     )
     if moved.rowcount != 1:
         return False
-    sandbox_rows.take_slot(connection, row.worker_id)
+    if row.held_uid is not None:
+        sandbox_rows.take_slot(connection, row.worker_id)
     sandbox_rows.close_history(connection, key, row.generation, "suspended_too_long", "maintenance")
     return True

@@ -17,7 +17,7 @@ from sandloom.sandboxes import statements
 from sandloom.sandboxes import suspension_statements as suspension
 from sandloom.sandboxes.placement import Candidate
 from sandloom.sandboxes.records import Fence, Route
-from sandloom.sandboxes.states import HOLDS_SLOT, SandboxStatus
+from sandloom.sandboxes.states import HOLDS_SLOT, SandboxStatus, Workspace
 
 _s, _w = sandboxes.c, workers.c
 
@@ -59,6 +59,8 @@ def to_route(row: Row[Any], idle_ttl_seconds: int) -> Route:
         created_us=row.created_us,
         ready_us=row.ready_us,
         last_active_us=row.last_active_us,
+        snapshot=row.snapshot,
+        has_directory=row.held_uid is not None,
     )
 
 
@@ -92,6 +94,17 @@ def reserve(connection: Connection, worker_id: str, epoch: int) -> Any | None:
 
 def give_back(connection: Connection, worker_id: str, slots: int = 1) -> None:
     lifecycle.GIVE_BACK.run(connection, {"of_worker": worker_id, "slots": slots})
+
+
+def release_now(connection: Connection, row: Any, reason: str, by: str) -> None:
+    """A suspended sandbox without files on any worker is RELEASED at once. The caller holds its row."""
+    key = SandboxKey(row.tenant_id, row.sandbox_id)
+    connection.execute(
+        update(sandboxes)
+        .where(is_key(key), _s.generation == row.generation, _s.status == SandboxStatus.SUSPENDED)
+        .values(released_values(Workspace.NEW))
+    )
+    close_history(connection, key, row.generation, reason, by)
 
 
 def take_slot(connection: Connection, worker_id: str) -> None:
@@ -193,3 +206,8 @@ def free_uid(connection: Connection, worker: Any, scatter: bool) -> int:
         if uid not in taken:
             return int(uid)
     raise NoWorkerAvailable("Every UID of the worker is in use; widen SANDBOX_UID_START..UID_END or release sandboxes.")
+
+
+def released_values(workspace: Workspace) -> dict[str, Any]:
+    """The columns of a sandbox that has become RELEASED. ``workspace`` is what the next generation will be told."""
+    return {**lifecycle.RELEASED_VALUES, "workspace": workspace}

@@ -159,6 +159,9 @@ class Sandboxes:
             if row.status in (SandboxStatus.RELEASING, SandboxStatus.RELEASED):
                 return self._route(row)
             if row.status == SandboxStatus.SUSPENDED:
+                if row.held_uid is None:
+                    repository.release_now(connection, row, reason, by)
+                    return replace(self._route(row), status=SandboxStatus.RELEASED, expires_us=None)
                 repository.take_slot(connection, row.worker_id)
             values = {"of_generation": row.generation, "now": row.now}
             lifecycle.BEGIN_RELEASE.run(connection, {**statements.of_key(key), **values})
@@ -283,8 +286,3 @@ class Sandboxes:
         assigned = repository.fetch(connection, key)
         assert assigned is not None
         return self._route(assigned)
-
-
-def released_values(workspace: Workspace) -> dict[str, Any]:
-    """The columns of a sandbox that has become RELEASED. ``workspace`` is what the next generation will be told."""
-    return {**lifecycle.RELEASED_VALUES, "workspace": workspace}

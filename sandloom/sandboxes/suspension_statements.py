@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, case, select, update
 
 from sandloom.db.clock import now_us
 from sandloom.db.prepared import Query, Write
 from sandloom.db.tables import sandboxes, workers
 from sandloom.sandboxes.lifecycle_statements import TAKES_SANDBOXES
-from sandloom.sandboxes.statements import IS_FENCE, IS_KEY
+from sandloom.sandboxes.statements import IS_FENCE, IS_KEY, ROUTES
 from sandloom.sandboxes.states import SandboxStatus, Workspace
 
 _s, _w = sandboxes.c, workers.c
@@ -35,7 +35,30 @@ ABORT = Write(
 FINISH = Write(
     update(sandboxes)
     .where(IS_FENCE, _s.status == SandboxStatus.SUSPENDING)
-    .values(status=SandboxStatus.SUSPENDED.value, status_us=now_us())
+    .values(status=SandboxStatus.SUSPENDED.value, status_us=now_us(), snapshot=bindparam("new_snapshot"))
+)
+#: The owner has removed its copy.
+DROP_COPY = Write(
+    update(sandboxes)
+    .where(
+        IS_FENCE,
+        _s.status == SandboxStatus.SUSPENDED,
+        _s.snapshot == bindparam("of_snapshot"),
+        _s.held_uid.is_not(None),
+    )
+    .values(held_uid=None)
+)
+
+COPIES = Query(
+    ROUTES.where(
+        _s.worker_id == bindparam("of_worker"),
+        _s.held_uid.is_not(None),
+        _s.status == SandboxStatus.SUSPENDED,
+        _s.snapshot.is_not(None),
+        _s.storage_mode == "local",
+    )
+    .order_by(_s.status_us)
+    .limit(16)
 )
 
 #: Live workers over one shared root that have a free slot.
@@ -50,19 +73,19 @@ NEIGHBOURS = Query(
     )
     .limit(256)
 )
+_WOKEN_COLUMNS = (
+    "generation", "worker_id", "worker_epoch", "profile_hash", "sandbox_uid", "held_uid", "root_id", "storage_mode",
+    "workspace", "ready_us",
+)  # fmt: skip
 #: Values under ``new_<column>``.
 WAKE = Write(
     update(sandboxes)
     .where(IS_KEY, _s.generation == bindparam("of_generation"), _s.status == SandboxStatus.SUSPENDED)
     .values(
         status=SandboxStatus.ASSIGNED.value,
-        workspace=Workspace.KEPT.value,
         status_us=now_us(),
         last_active_us=now_us(),
-        **{
-            name: bindparam(f"new_{name}")
-            for name in ("generation", "worker_id", "worker_epoch", "profile_hash", "sandbox_uid", "held_uid")
-        },
+        **{name: bindparam(f"new_{name}") for name in _WOKEN_COLUMNS},
     )
 )
 #: A resume whose workspace cannot be made ready, known by ``status_us``: every other way to ASSIGNED is an assignment.
@@ -70,7 +93,11 @@ WAKE = Write(
 FALL_BACK = Write(
     update(sandboxes)
     .where(IS_FENCE, _s.status == SandboxStatus.ASSIGNED, _s.status_us > _s.assigned_us, *_IS_QUIET)
-    .values(status=SandboxStatus.SUSPENDED.value, status_us=now_us())
+    .values(
+        status=SandboxStatus.SUSPENDED.value,
+        status_us=now_us(),
+        held_uid=case((_s.workspace == Workspace.RESTORED, None), else_=_s.held_uid),
+    )
 )
 TAKE_SLOT = Write(
     update(workers).where(_w.worker_id == bindparam("of_worker")).values(reserved=_w.reserved + 1)

@@ -10,7 +10,6 @@ NO_EFFECT_YET = frozenset(
         "maven_repository_url", "rust_launcher_dir", "template_root", "template_cache_max_bytes",
         "template_max_extract_bytes", "template_max_archive_bytes", "template_snapshot_max_entries",
         "template_snapshot_max_depth", "template_snapshot_timeout_seconds",
-        "disk_high_watermark_percent", "min_free_bytes",
         "min_free_inodes", "mcp_allowed_hosts",
     }
 )  # fmt: skip

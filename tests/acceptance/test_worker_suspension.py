@@ -8,15 +8,19 @@ from pathlib import Path
 import pytest
 
 from sandloom.errors import (
+    DigestMismatch,
     DormantWorkspaceUnavailable,
     NoWorkerAvailable,
+    ObjectStoreUnavailable,
     SandboxSuspended,
+    SnapshotUnavailable,
     StaleGeneration,
     SuspendBusy,
 )
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes.states import SandboxStatus
 from tests.acceptance.worker_fleet import WorkerFleet, processes_with, until
+from tests.services.rclone import S3Server
 
 pytestmark = [pytest.mark.bwrap, pytest.mark.slow]
 
@@ -119,5 +123,91 @@ def test_idle_sandboxes_are_put_to_sleep_and_in_the_end_released(
         assert list(fleet.root().glob("sandboxes/*/*"))
         until(lambda: status(fleet) is SandboxStatus.RELEASED, 60)
         assert not list(fleet.root().glob("sandboxes/*/*"))
+    finally:
+        fleet.close()
+
+
+def test_it_is_restored_elsewhere_when_its_worker_does_not_return(
+    postgres_url: str, redis_url: str, data_dir: Path, s3: S3Server
+) -> None:
+    fleet = WorkerFleet(postgres_url, redis_url, data_dir, **s3.environment("elsewhere"))
+    try:
+        worker = fleet.start_worker()
+        gateway, route = fleet.sandbox_gateway, fleet.ready()
+        fleet.run(route, "mkdir d; echo deep > d/f; ln -s d/f l; chmod 700 d")
+        assert gateway.suspend(route.key, route.generation)[1]
+        worker.kill()
+        until(lambda: not fleet.lease_lives())
+        fleet.start_worker("w2")
+        objects = sorted(s3.files.glob("elsewhere/**/workspace.tar.zst"))
+        (archive,) = objects
+        whole = archive.read_bytes()
+        archive.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        with pytest.raises(DigestMismatch):
+            gateway.resume(route.key, "test")
+        assert status(fleet) is SandboxStatus.SUSPENDED
+        assert not list(fleet.root("w2").glob("sandboxes/*/*"))
+
+        archive.write_bytes(whole)
+        woken, resumed = gateway.resume(route.key, "test")
+        assert (resumed, woken.worker_id, woken.workspace, woken.status) == (True, "w2", "restored", "READY")
+        assert woken.generation > route.generation
+        assert fleet.run(woken, "cat l; stat -c %a d; test -O d/f && echo mine").stdout == b"deep\n700\nmine\n"
+
+        fleet.start_worker("w1")
+        until(lambda: not list(fleet.root("w1").glob("sandboxes/*/*")))
+        fleet.start_beat()
+        until(lambda: not list(s3.files.glob("elsewhere/**/manifest.json")))
+    finally:
+        fleet.close()
+
+
+def test_without_the_object_store_it_sleeps_or_stays_as_the_policy_says(
+    postgres_url: str, redis_url: str, data_dir: Path, s3: S3Server
+) -> None:
+    down = {**s3.environment("down", "http://127.0.0.1:9"), "SANDBOX_SUSPEND_SNAPSHOT": "always"}
+    fleet = WorkerFleet(postgres_url, redis_url, data_dir)
+    try:
+        gateway = fleet.sandbox_gateway
+        worker = fleet.start_worker("w1", wait=True, **down)
+        route = fleet.ready()
+        with pytest.raises(ObjectStoreUnavailable):
+            gateway.suspend(route.key, route.generation)
+        assert status(fleet) is SandboxStatus.READY
+        worker.stop()
+        worker = fleet.start_worker(SANDBOX_SUSPEND_SNAPSHOT="always")
+        route = fleet.ready()
+        with pytest.raises(SnapshotUnavailable):
+            gateway.suspend(route.key, route.generation)
+        worker.stop()
+        fleet.start_worker("w1", wait=True, **{**down, "SANDBOX_SUSPEND_SNAPSHOT": "auto"})
+        route = fleet.ready()
+        assert gateway.suspend(route.key, route.generation)[1]
+        assert gateway.resume(route.key, "test")[0].workspace == "kept"
+    finally:
+        fleet.close()
+
+
+def test_copies_are_dropped_when_the_disk_is_full_and_never_the_only_one(
+    postgres_url: str, redis_url: str, data_dir: Path, s3: S3Server
+) -> None:
+    fleet = WorkerFleet(postgres_url, redis_url, data_dir)
+    try:
+        gateway = fleet.sandbox_gateway
+        worker = fleet.start_worker()
+        only = fleet.ready("only")
+        gateway.suspend(only.key, only.generation)
+        worker.stop()
+        fleet.start_worker("w1", wait=True, **s3.environment("full"), SANDBOX_MIN_FREE_BYTES=str(1 << 60))
+        route = fleet.ready()
+        fleet.file(route, "kept", b"still here")
+        gateway.suspend(route.key, route.generation)
+        until(lambda: not fleet.sandboxes.get(route.key).has_directory)
+        until(lambda: len(list(fleet.root().glob("sandboxes/*/*"))) == 1)
+        assert fleet.sandboxes.get(only.key).has_directory
+        woken, _ = gateway.resume(route.key, "test")
+        assert (woken.worker_id, woken.workspace) == ("w1", "restored")
+        assert fleet.read(woken, "kept") == b"still here"
+        assert gateway.resume(only.key, "test")[0].workspace == "kept"
     finally:
         fleet.close()

@@ -53,7 +53,7 @@ class S3Server:
         for attempt in range(5):
             process = Process(
                 [self._binary, "serve", "s3", "--addr", f"127.0.0.1:{self.port}", "--config", keys,
-                 "--no-checksum", "--vfs-cache-mode", "off", "--dir-cache-time", "0s", self.files],
+                 "--no-checksum", "--vfs-cache-mode", "off", "--dir-cache-time", "1ms", self.files],
                 log_path=self.directory / "rclone.log",
                 # Not in its argv, which everybody on the machine can read.
                 env={**base_environment(), "RCLONE_AUTH_KEY": f'"{self.access_key},{self.secret_key}"'},

@@ -41,6 +41,8 @@ WRITES: dict[str, Write] = {
     "finish suspend": lambda w: w.suspensions.finish(w.fence1),
     "resume": lambda w: w.suspensions.begin_resume(key(), "tester"),
     "fall back": lambda w: w.suspensions.fall_back(w.fence1),
+    "drop copy": lambda w: w.suspensions.drop_copy(w.fence1, "snap"),
+    "forget snapshot": lambda w: [w.dormant.forget_snapshot(found) for found in w.dormant.unneeded_snapshots()],
     "sleep ends": lambda w: w.dormant.begin_releases(),
     "restart": lambda w: w.restart(),
     "restart empty": lambda w: w.restart(present=frozenset()),
@@ -115,8 +117,8 @@ def suspending(world: World) -> None:
 
 
 def suspended(world: World) -> None:
-    """For long."""
-    world.suspended()
+    """For long, and with a snapshot."""
+    world.suspended("snap")
     world.set(sandboxes, sandboxes.c.sandbox_id == "box", status_us=0)
 
 
@@ -125,6 +127,12 @@ def waking(world: World) -> None:
     world.suspended()
     world.suspensions.begin_resume(key(), "tester")
     world.set(sandboxes, sandboxes.c.sandbox_id == "box", assigned_us=0)
+
+
+def woken(world: World) -> None:
+    """Awake, and its snapshot is still there."""
+    world.suspended("snap")
+    world.sandboxes.mark_ready(world.suspensions.begin_resume(key(), "tester")[0].fence)
 
 
 def overdue(world: World) -> None:
@@ -168,10 +176,11 @@ STATES: dict[State, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("suspend", "abort suspend", "finish suspend", "admit", "resume", "release", "restart"),
     ),
     suspended: (
-        ("resume", "sleep ends", "release", "restart"),
-        ("resume", "sleep ends", "release", "restart", "restart empty", "recount"),
+        ("resume", "drop copy", "sleep ends", "release", "restart"),
+        ("resume", "drop copy", "sleep ends", "release", "restart", "restart empty", "recount"),
     ),
     waking: (("ready", "fall back", "restart"), ("ready", "fall back", "admit", "resume", "release", "restart")),
+    woken: (("suspend", "forget snapshot", "release"), ("suspend", "forget snapshot", "release", "restart")),
     overdue: (
         ("due rings", "queue timeouts"),
         ("due rings", "queue timeouts", "cancel queued", "refuse", "restart"),

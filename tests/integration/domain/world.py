@@ -82,11 +82,11 @@ class World:
         self.register(**values)
         return self.ready(sandbox_id)
 
-    def suspended(self, **values: Any) -> Route:
+    def suspended(self, snapshot: str | None = None, **values: Any) -> Route:
         """A worker, and a sandbox that sleeps on it."""
         route = self.started(**values)
         assert self.suspensions.begin(route.fence)
-        assert self.suspensions.finish(route.fence)
+        assert self.suspensions.finish(route.fence, snapshot)
         return self.sandboxes.get(route.key)
 
     def queued(self, route: Route, exec_id: str = "run", scope: str | None = None) -> Exec:
