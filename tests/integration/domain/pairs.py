@@ -122,6 +122,13 @@ def suspended(world: World) -> None:
     world.set(sandboxes, sandboxes.c.sandbox_id == "box", status_us=0)
 
 
+def stored(world: World) -> None:
+    """Suspended for long, and nowhere but in the object store."""
+    suspended(world)
+    world.suspensions.drop_copy(world.fence1, "snap")
+    world.register("w2")
+
+
 def waking(world: World) -> None:
     """A resume has begun and the workspace is not ready yet."""
     world.suspended()
@@ -178,6 +185,10 @@ STATES: dict[State, tuple[tuple[str, ...], tuple[str, ...]]] = {
     suspended: (
         ("resume", "drop copy", "sleep ends", "release", "restart"),
         ("resume", "drop copy", "sleep ends", "release", "restart", "restart empty", "recount"),
+    ),
+    stored: (
+        ("resume", "sleep ends", "release", "restart"),
+        ("resume", "sleep ends", "release", "restart", "restart empty"),
     ),
     waking: (("ready", "fall back", "restart"), ("ready", "fall back", "admit", "resume", "release", "restart")),
     woken: (("suspend", "forget snapshot", "release"), ("suspend", "forget snapshot", "release", "restart")),
