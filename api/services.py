@@ -18,6 +18,7 @@ from sandloom.files.service import Files
 from sandloom.fleet.service import Fleet
 from sandloom.sandboxes.gateway import SandboxGateway
 from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
+from sandloom.sandboxes.suspension import Suspensions
 from sandloom.settings import Settings
 from sandloom.streams import open_bus
 from sandloom.telemetry import get_logger
@@ -69,15 +70,13 @@ def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublish
     """Services over parts that are open already; the embedded mode shares its own."""
     key = fleet_key(settings.secret_key.get_secret_value())
     control = BusControl(publisher, bus, key)
-    sandboxes = Sandboxes(
-        db,
-        SandboxPolicy(
-            declared_hash=settings.profile_hash,
-            idle_ttl_seconds=settings.idle_ttl_seconds,
-            orphan_release_grace_seconds=settings.orphan_release_grace_seconds,
-            history_retention_days=settings.history_retention_days,
-        ),
+    sandbox_policy = SandboxPolicy(
+        declared_hash=settings.profile_hash,
+        idle_ttl_seconds=settings.idle_ttl_seconds,
+        orphan_release_grace_seconds=settings.orphan_release_grace_seconds,
+        history_retention_days=settings.history_retention_days,
     )
+    sandboxes = Sandboxes(db, sandbox_policy)
     execs = Execs(
         db,
         ExecPolicy(
@@ -94,7 +93,7 @@ def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublish
         ),
         settings.idle_ttl_seconds,
     )
-    sandbox_gateway = SandboxGateway(sandboxes, control)
+    sandbox_gateway = SandboxGateway(sandboxes, Suspensions(db, sandbox_policy), control)
     return Services(
         settings=settings,
         db=db,

@@ -16,6 +16,8 @@ log = get_logger("sandloom.workers.forward")
 HOPS_HEADER = "sandloom_hops"
 #: A message that was sent on this often runs where it is, and is answered there that the route is stale.
 MAX_HOPS = 3
+#: An owner that is not there must not keep them from being done.
+ANYWHERE = frozenset({"sandloom.resolve", "sandloom.resume"})
 
 
 class QueueForwarder:
@@ -44,7 +46,7 @@ class QueueForwarder:
         """The queue of another worker; None for what any worker may do and for what is ours."""
         envelope = verify(self._node.keys, delivery.task, delivery.kwargs())
         sandbox_id = envelope.args.get("sandbox_id")
-        if delivery.task == "sandloom.resolve" or not isinstance(sandbox_id, str):
+        if delivery.task in ANYWHERE or not isinstance(sandbox_id, str):
             return None
         try:
             route = self._node.sandboxes.get(SandboxKey(envelope.tenant_id, sandbox_id))

@@ -1,4 +1,4 @@
-"""File calls share a sandbox; connect and release have it alone."""
+"""File calls share a sandbox; connect, release and suspend have it alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sandloom.clock import monotonic_seconds
-from sandloom.errors import FilePathLocked
+from sandloom.errors import FilePathLocked, SuspendBusy
 from sandloom.ids import SandboxKey
 
 #: A lifecycle call waits this long for file calls to end; one that streams on will find its tree gone.
@@ -35,7 +35,7 @@ class Gates:
         with self._changed:
             gate = self._gates.setdefault(key, _Gate())
             if gate.exclusive:
-                raise FilePathLocked("The sandbox is being connected or released; repeat the call.")
+                raise FilePathLocked("The sandbox is being connected, suspended or released; repeat the call.")
             gate.shared += 1
         try:
             yield
@@ -54,6 +54,22 @@ class Gates:
             while gate.busy or (gate.shared and monotonic_seconds() < until):
                 self._changed.wait(1.0)
             gate.busy = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                gate.busy = False
+                gate.exclusive -= 1
+                self._leave(key, gate)
+
+    @contextmanager
+    def alone(self, key: SandboxKey) -> Iterator[None]:
+        """Has the sandbox like ``exclusive``, without waiting. Raises SuspendBusy while anybody is inside."""
+        with self._changed:
+            gate = self._gates.get(key)
+            if gate is not None:
+                raise SuspendBusy
+            gate = self._gates[key] = _Gate(exclusive=1, busy=True)
         try:
             yield
         finally:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sandloom.errors import SandloomError, StaleRoute, WorkspaceFailed
+from sandloom.errors import SandloomError, SnapshotUnavailable, StaleRoute, WorkspaceFailed
 from sandloom.execution.directories import Directories
 from sandloom.execution.disk import Room
 from sandloom.execution.file_faults import FileFault
@@ -18,9 +18,11 @@ from sandloom.ids import SandboxKey
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.service import Sandboxes
 from sandloom.sandboxes.states import SandboxStatus, Workspace
+from sandloom.sandboxes.suspension import Suspensions
 from sandloom.telemetry import get_logger
 from workers.gates import Gates
 from workers.identity import Identity
+from workers.snapshots import Snapshots
 from workers.translate import Home, file_error
 
 log = get_logger("sandloom.workers.homes")
@@ -43,26 +45,35 @@ class Homes:
         identity: Identity,
         root: WorkspaceRoot,
         sandboxes: Sandboxes,
+        suspensions: Suspensions,
         gates: Gates,
         limits: FileLimits,
         room_of: Callable[[SandboxKey, Directories, int], Room],
+        snapshots: Snapshots | None = None,
     ) -> None:
         self._identity = identity
         self._root = root
         self._sandboxes = sandboxes
+        self._suspensions = suspensions
         self._gates = gates
         self._limits = limits
         self._room_of = room_of
+        self._snapshots = snapshots
         self._known: dict[SandboxKey, _Known] = {}
         self._lock = threading.Lock()
 
     def connect(self, key: SandboxKey, generation: int) -> Route:
-        """The workspace made ready. Idempotent. Raises StaleRoute, DiskFull, WorkspaceFailed."""
+        """The workspace made ready. Idempotent. Raises StaleRoute, DiskFull, WorkspaceFailed; a resume that fails goes
+        back to sleep."""
         with self._gates.exclusive(key):
             route = self._owned(key, generation)
             if route.status is not SandboxStatus.ASSIGNED and self._cached(key, generation) is not None:
                 return route
-            workspace = self._provision(route)
+            try:
+                workspace = self._provision(route)
+            except SandloomError:
+                self._suspensions.fall_back(route.fence)
+                raise
             return self._sandboxes.mark_ready(route.fence, workspace)
 
     @contextmanager
@@ -99,7 +110,9 @@ class Homes:
     def _provision(self, route: Route) -> str | None:
         """Make the directory; returns what the disk showed where that is not what the assignment expected."""
         try:
-            if route.status is SandboxStatus.ASSIGNED and route.workspace in (Workspace.NEW, Workspace.LOST):
+            if route.status is SandboxStatus.ASSIGNED and route.workspace == Workspace.RESTORED:
+                self._restore(route)
+            elif route.status is SandboxStatus.ASSIGNED and route.workspace in (Workspace.NEW, Workspace.LOST):
                 # Nobody was told that this generation has files, so whatever lies here is of an earlier life.
                 self._root.delete(route.key)
             made = self._root.create(route.key, route.sandbox_uid, route.sandbox_uid)
@@ -109,6 +122,13 @@ class Homes:
         except (WorkspaceFault, OSError) as fault:
             raise _failed(route, fault) from fault
         return Workspace.LOST if route.workspace == Workspace.KEPT and not made.kept else None
+
+    def _restore(self, route: Route) -> None:
+        if route.snapshot is None or route.ready_us is not None:
+            return  # it was restored in an earlier life of this worker
+        if self._snapshots is None:
+            raise SnapshotUnavailable("This worker has no object store to restore the sandbox from.")
+        self._snapshots.restore(route.key, route.snapshot, route.sandbox_uid, route.sandbox_uid)
 
     def _cached(self, key: SandboxKey, generation: int) -> _Known | None:
         with self._lock:

@@ -89,4 +89,6 @@ class Janitor:
         """On a shared root another worker may own the directory; on a local one nobody else can use it."""
         if route is None or route.status is SandboxStatus.RELEASED:
             return True
+        if route.status is SandboxStatus.SUSPENDED and not route.has_directory:
+            return True  # the snapshot is all that counts
         return route.root_id != self._root.root_id

@@ -8,19 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sandloom.contracts.ports import Bus, Publisher
+from sandloom.errors import ObjectStoreUnavailable
 from sandloom.execs.records import Exec
 from sandloom.execs.service import Execs
 from sandloom.ids import ExecKey
+from sandloom.objects import ObjectStore
 from sandloom.reclaim.service import Reclaim
+from sandloom.reclaim.suspended import Suspended
 from sandloom.reclaim.watcher import LeaseWatcher
 from sandloom.sandboxes.records import Route
 from sandloom.telemetry import get_logger
 from workers.post import FleetPost
 from workers.results import Results
+from workers.snapshots import discard
 
 log = get_logger("sandloom.workers.maintenance")
 
-RELEASE_TTL_SECONDS = 60.0
+TELL_TTL_SECONDS = 60.0
 #: Batches that one run takes of what can be many.
 MAX_BATCHES = 20
 
@@ -31,6 +35,8 @@ class Maintenance:
     def __init__(
         self,
         reclaim: Reclaim,
+        suspended: Suspended,
+        objects: ObjectStore | None,
         watcher: LeaseWatcher,
         execs: Execs,
         publisher: Publisher,
@@ -39,6 +45,8 @@ class Maintenance:
         results: Results,
     ) -> None:
         self._reclaim = reclaim
+        self._suspended = suspended
+        self._objects = objects
         self._watcher = watcher
         self._execs = execs
         self._publisher = publisher
@@ -58,7 +66,15 @@ class Maintenance:
             log.warning("sandboxes of lost workers released", number=released)
         for worker_id, was, now in self._reclaim.recount_slots():
             log.error("slots of a worker had drifted", worker_id=worker_id, was=was, now=now)
-        self._ask_for_release([*self._reclaim.begin_idle_releases(), *self._reclaim.stalled_releases()])
+        releases = (self._reclaim.begin_idle_releases, self._suspended.begin_releases, self._reclaim.stalled_releases)
+        for begin in releases:
+            for route in begin():
+                self._tell("sandloom.release", route)
+        for route in self._suspended.due():
+            self._tell("sandloom.suspend", route, idle_since_us=route.last_active_us)
+        for route in self._suspended.cut_short():
+            self._tell("sandloom.suspend", route)
+        self._discard_snapshots()
 
     def ring_again(self) -> None:
         """Doorbells of rows that still wait; each row is due less often the longer it waits."""
@@ -71,12 +87,21 @@ class Maintenance:
             if self._reclaim.prune() == 0:
                 return
 
-    def _ask_for_release(self, routes: Iterable[Route]) -> None:
-        for route in routes:
-            arguments = {"sandbox_id": route.key.sandbox_id, "generation": route.generation}
-            self._post.send(
-                route.queue, "sandloom.release", route.key.tenant_id, arguments, ttl_seconds=RELEASE_TTL_SECONDS
-            )
+    def _discard_snapshots(self) -> None:
+        """Objects first: a snapshot whose name is forgotten would stay for ever."""
+        if self._objects is None:
+            return
+        try:
+            for route in self._suspended.unneeded_snapshots():
+                if route.snapshot is not None:
+                    discard(self._objects, route.key, route.snapshot)
+                    self._suspended.forget_snapshot(route)
+        except ObjectStoreUnavailable as error:
+            log.warning("snapshots are not removed now", reason=error.detail)
+
+    def _tell(self, task: str, route: Route, **more: int) -> None:
+        arguments = {"sandbox_id": route.key.sandbox_id, "generation": route.generation, **more}
+        self._post.send(route.queue, task, route.key.tenant_id, arguments, ttl_seconds=TELL_TTL_SECONDS)
 
     def _publish(self, ended: Iterable[tuple[ExecKey, int]]) -> None:
         """Waiting clients hear of an end, also those that wait for the result of a task."""

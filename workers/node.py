@@ -44,6 +44,8 @@ from workers.lifecycle import Lifecycle
 from workers.reception import ControlLanes, Lane, NodeReception
 from workers.results import Results
 from workers.services import Services
+from workers.snapshots import Snapshots
+from workers.suspender import Suspender
 from workers.sweep import Sweeper
 from workers.tasks import node_lanes, register_maintenance, register_node
 from workers.translate import Ending, budgets_of, group_of
@@ -123,9 +125,11 @@ class Node:
         )
         gates = Gates()
         budgets = budgets_of(settings)
+        snapshots = Snapshots(services.objects, ground.root) if services.objects is not None else None
         homes = Homes(
-            identity, ground.root, services.sandboxes, gates, _file_limits(settings),
+            identity, ground.root, services.sandboxes, services.suspensions, gates, _file_limits(settings),
             lambda key, directories, uid: ground.disk.room(group_of(key), directories, budgets, uid),
+            snapshots,
         )  # fmt: skip
         engine = Engine(Runner(ground.spawner, ground.groups, ground.disk), ground.plan, settings)
         self.commands = Commands(identity, services.execs, homes, engine, services.bus, lambda: self._lease.passed)
@@ -133,9 +137,20 @@ class Node:
             identity, ground.root, services.sandboxes, services.execs, self.commands, homes, gates,
             settings.terminate_grace_seconds,
         )  # fmt: skip
+        suspender = Suspender(
+            identity,
+            services.sandboxes,
+            services.suspensions,
+            self.commands,
+            homes,
+            gates,
+            ground.root,
+            snapshots,
+            settings,
+        )
         self._context = NodeContext(
             settings, identity, services.keys, services.bus, services.sandboxes, services.execs, services.fleet, homes,
-            gates, self.commands, lifecycle,
+            gates, self.commands, lifecycle, suspender,
         )  # fmt: skip
         self._janitor = Janitor(identity, ground.root, services.sandboxes, gates, lifecycle)
         self._build_front(identity)
@@ -148,7 +163,11 @@ class Node:
         self._lane = CommandLane(slots, max(WAITING_IN_MEMORY, slots), lambda: self._sweeper.wake())
         results = Results(app)
         self._announcer = Announcer(services.execs, services.bus, results)
-        self._sweeper = Sweeper(identity, services.execs, self.commands, self._lane, direct, services.watcher, results)
+        suspender = self._context.suspender
+        self._sweeper = Sweeper(
+            identity, services.execs, self.commands, self._lane, direct, services.watcher, results,
+            lambda: suspender.relieve_by(lambda job: self._lanes.submit(Lane.LIFECYCLE, job)),
+        )  # fmt: skip
         self._lanes = ControlLanes()
         forwarder = QueueForwarder(app, self._context)
         app.reception = NodeReception(

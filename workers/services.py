@@ -11,10 +11,13 @@ from sandloom.db import Database, check_schema, open_database, upgrade
 from sandloom.execs.admission import ExecPolicy, limits_allowed
 from sandloom.execs.service import Execs
 from sandloom.fleet.service import Fleet
+from sandloom.objects import ObjectStore, open_object_store
 from sandloom.reclaim.policy import ReclaimPolicy
 from sandloom.reclaim.service import Reclaim
+from sandloom.reclaim.suspended import Suspended
 from sandloom.reclaim.watcher import LeaseWatcher
 from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
+from sandloom.sandboxes.suspension import Suspensions
 from sandloom.settings import Settings
 from sandloom.streams import open_bus
 from sandloom.telemetry import get_logger
@@ -43,15 +46,28 @@ class Services:
     post: FleetPost
     keys: Keys
     sandboxes: Sandboxes
+    suspensions: Suspensions
     execs: Execs
     fleet: Fleet
+    objects: ObjectStore | None
     reclaim: Reclaim
+    suspended: Suspended
     watcher: LeaseWatcher
     _owns_db: bool
     _owns_bus: bool
 
     def maintenance(self, app: WorkerApp) -> Maintenance:
-        return Maintenance(self.reclaim, self.watcher, self.execs, self.publisher, self.post, self.bus, Results(app))
+        return Maintenance(
+            self.reclaim,
+            self.suspended,
+            self.objects,
+            self.watcher,
+            self.execs,
+            self.publisher,
+            self.post,
+            self.bus,
+            Results(app),
+        )
 
     def close(self) -> None:
         self.publisher.close()
@@ -83,9 +99,12 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
         post=FleetPost(publisher, keys.fleet),
         keys=keys,
         sandboxes=Sandboxes(database, sandbox_policy(settings)),
+        suspensions=Suspensions(database, sandbox_policy(settings)),
         execs=Execs(database, exec_policy(settings), settings.idle_ttl_seconds),
         fleet=fleet,
+        objects=open_object_store(settings),
         reclaim=Reclaim(database, policy),
+        suspended=Suspended(database, policy),
         watcher=LeaseWatcher(
             fleet.leases,
             lost_after_seconds=settings.reap_after_seconds,
@@ -144,6 +163,8 @@ def reclaim_policy(settings: Settings) -> ReclaimPolicy:
         orphan_release_grace_seconds=settings.orphan_release_grace_seconds,
         terminate_grace_seconds=settings.terminate_grace_seconds,
         idle_ttl_seconds=settings.idle_ttl_seconds,
+        idle_action=settings.idle_action,
+        suspended_retention_seconds=settings.suspended_retention_seconds,
         max_queued_seconds=settings.max_queued_seconds,
         maintenance_interval_seconds=settings.maintenance_interval_seconds,
         history_retention_days=settings.history_retention_days,

@@ -37,6 +37,7 @@ class Sweeper:
         direct: DirectExecs,
         watcher: LeaseWatcher,
         results: Results,
+        relieve: Callable[[], None],
     ) -> None:
         self._identity = identity
         self._execs = execs
@@ -45,6 +46,7 @@ class Sweeper:
         self._direct = direct
         self._watcher = watcher
         self._results = results
+        self._relieve = relieve
         self._due = threading.Event()
         self._stopped = False
         self._suspects: frozenset[Suspect] = frozenset()
@@ -68,7 +70,7 @@ class Sweeper:
             self._due.clear()
             if self._stopped:
                 return
-            for look in (self.sweep, self._watcher.observe, self._direct.cancel_revoked):
+            for look in (self.sweep, self._watcher.observe, self._direct.cancel_revoked, self._relieve):
                 self._safely(look)
 
     def _safely(self, look: Callable[[], None]) -> None:

@@ -8,7 +8,17 @@ from api.answers import answer
 from api.operations import Call, Group
 from api.present import route_answer
 from api.queries import NoQuery, OptionalGeneration, SandboxPage
-from sandloom.contracts.rest import AuditAnswer, GenerationBody, ReleaseAnswer, ResolveBody, RouteAnswer, RouteList
+from sandloom.contracts.rest import (
+    AuditAnswer,
+    EmptyBody,
+    GenerationBody,
+    ReleaseAnswer,
+    ResolveBody,
+    ResumeAnswer,
+    RouteAnswer,
+    RouteList,
+    SuspendAnswer,
+)  # fmt: skip
 from sandloom.sandboxes.states import SandboxStatus
 
 group = Group("sandboxes", "Sandboxes")
@@ -16,8 +26,8 @@ group = Group("sandboxes", "Sandboxes")
 
 @group.operation("POST", "/sandboxes/resolve", {200: RouteAnswer})
 def resolve_sandbox(call: Call, query: NoQuery, body: ResolveBody) -> Response:
-    """Create a sandbox, find it, or give it a new owner."""
-    route = call.services.sandboxes.resolve(
+    """Create a sandbox, find it, wake it, or give it a new owner."""
+    route = call.services.sandbox_gateway.resolve(
         call.tenant_id, body.sandbox_id, body.workspace_scope_id, body.profile, call.principal.by
     )
     return answer(route_answer(route))
@@ -44,6 +54,20 @@ def connect_sandbox(call: Call, sandbox_id: str, query: NoQuery, body: Generatio
     """Make the workspace ready on its worker."""
     route = call.services.sandbox_gateway.connect(call.sandbox(sandbox_id), body.generation)
     return answer(route_answer(route))
+
+
+@group.operation("POST", "/sandboxes/<sandbox_id>/suspend", {200: SuspendAnswer})
+def suspend_sandbox(call: Call, sandbox_id: str, query: NoQuery, body: GenerationBody) -> Response:
+    """Give its slot back and keep its files; only a sandbox in which nothing runs."""
+    route, suspended = call.services.sandbox_gateway.suspend(call.sandbox(sandbox_id), body.generation)
+    return answer(SuspendAnswer(**route_answer(route).model_dump(), suspended=suspended))
+
+
+@group.operation("POST", "/sandboxes/<sandbox_id>/resume", {200: ResumeAnswer})
+def resume_sandbox(call: Call, sandbox_id: str, query: NoQuery, body: EmptyBody | None) -> Response:
+    """Wake a suspended sandbox; its generation may be another one then."""
+    route, resumed = call.services.sandbox_gateway.resume(call.sandbox(sandbox_id), call.principal.by)
+    return answer(ResumeAnswer(**route_answer(route).model_dump(), resumed=resumed))
 
 
 @group.operation("DELETE", "/sandboxes/<sandbox_id>", {200: ReleaseAnswer, 202: ReleaseAnswer})

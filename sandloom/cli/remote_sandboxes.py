@@ -1,4 +1,4 @@
-"""Client commands about sandboxes: resolve, ps, release."""
+"""Client commands about sandboxes: resolve, ps, suspend, resume, release."""
 
 from __future__ import annotations
 
@@ -50,4 +50,32 @@ def release(invocation: Invocation, sandbox_ids: tuple[str, ...], as_json: bool)
     print_json(rows) if as_json else print_table(("sandbox_id", "status"), rows)
 
 
-COMMANDS = (resolve, ps, release)
+@click.command()
+@click.argument("sandbox_ids", metavar="ID...", nargs=-1, required=True)
+@json_option
+@click.pass_obj
+def suspend(invocation: Invocation, sandbox_ids: tuple[str, ...], as_json: bool) -> None:
+    """Have quiet sandboxes give their slots back and keep their files."""
+    with connect(invocation) as client:
+        rows = [{"sandbox_id": name, "suspended": client.attach(name).suspend()} for name in sandbox_ids]
+    print_json(rows) if as_json else print_table(("sandbox_id", "suspended"), rows)
+
+
+@click.command()
+@click.argument("sandbox_ids", metavar="ID...", nargs=-1, required=True)
+@json_option
+@click.pass_obj
+def resume(invocation: Invocation, sandbox_ids: tuple[str, ...], as_json: bool) -> None:
+    """Wake suspended sandboxes."""
+    rows = []
+    with connect(invocation) as client:
+        for name in sandbox_ids:
+            box = client.attach(name)
+            resumed = box.resume()
+            rows.append(
+                {"sandbox_id": name, "resumed": resumed, "generation": box.generation, "workspace": box.route.workspace}
+            )
+    print_json(rows) if as_json else print_table(("sandbox_id", "resumed", "generation", "workspace"), rows)
+
+
+COMMANDS = (resolve, ps, suspend, resume, release)

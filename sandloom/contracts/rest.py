@@ -62,6 +62,10 @@ class ResolveBody(Body):
     profile: ProfileId = "coding-default"
 
 
+class EmptyBody(Body):
+    """Nothing but the call itself."""
+
+
 class GenerationBody(Body):
     generation: Generation
 
@@ -152,6 +156,14 @@ class RouteAnswer(Answer):
     profile_id: str
     profile_hash: str
     workspace: Literal["new", "kept", "restored", "lost"]
+
+
+class SuspendAnswer(RouteAnswer):
+    suspended: bool
+
+
+class ResumeAnswer(RouteAnswer):
+    resumed: bool
 
 
 class RouteList(Answer):

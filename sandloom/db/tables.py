@@ -89,7 +89,9 @@ workers = Table(
     postgresql_with={"fillfactor": 50},
 )
 
-#: ``held_uid`` is ``sandbox_uid`` from resolve until the UID is clean again; then NULL, which frees it. Whoever looks
+#: ``held_uid`` is ``sandbox_uid`` from resolve until the UID is clean again; then NULL, which frees it; a suspended
+#: sandbox without one has no files on any worker. ``snapshot`` names what the object store has to restore or to lose.
+#: Whoever looks
 #: for sandboxes by owner or status asks for it, since only they are in an index.
 sandboxes = Table(
     "sandboxes",
@@ -110,6 +112,7 @@ sandboxes = Table(
     Column("workspace", _name(16), nullable=False),
     Column("active_execs", Integer, nullable=False),
     Column("exclusive_exec_id", _name()),
+    Column("snapshot", _name()),
     Column("lifecycle_count", Integer, nullable=False),
     Column("total_lifetime_ms", BigInteger, nullable=False),
     _us("created_us", nullable=False),
@@ -120,6 +123,7 @@ sandboxes = Table(
     PrimaryKeyConstraint("tenant_id", "sandbox_id"),
     UniqueConstraint("root_id", "held_uid"),
     _partial_index("ix_sandboxes_held", "worker_id", "held_uid", where="held_uid IS NOT NULL"),
+    _partial_index("ix_sandboxes_snapshot", "snapshot", where="snapshot IS NOT NULL"),
     postgresql_with={"fillfactor": 50},
 )
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 QUEUE_SECONDS: Final = 3_600.0
 LONGEST_RUN_SECONDS: Final = 86_400.0
 SIGNATURE_VALID_SECONDS: Final = 86_400.0
+#: Suspending and resuming may move all the files of a sandbox.
+SLEEP_SECONDS: Final = 240.0
 
 
 class FleetSandbox:
@@ -45,6 +47,17 @@ class FleetSandbox:
         """Have the workspace made ready now instead of at the first command."""
         self.route = RouteAnswer.model_validate(self.call(tasks.CONNECT))
         return self.route
+
+    def suspend(self) -> bool:
+        """Give its slot back and keep its files; False when it was suspended before."""
+        answer = self.call(tasks.SUSPEND, wait_seconds=SLEEP_SECONDS)
+        return bool(answer["suspended"])
+
+    def resume(self) -> bool:
+        """Wake it, and use the route that comes back; False when it was awake."""
+        answer = self._fleet.call(tasks.RESUME, {"sandbox_id": self.id}, wait_seconds=SLEEP_SECONDS)
+        self.route = RouteAnswer.model_validate({k: v for k, v in answer.items() if k in RouteAnswer.model_fields})
+        return bool(answer["resumed"])
 
     def run(self, argv: Sequence[str], *, timeout: int | None = None, **options: Any) -> Result:
         """Run a command to its end; a non-zero exit code is a result. ``timeout`` is in seconds, the deployment's

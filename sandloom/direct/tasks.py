@@ -35,6 +35,8 @@ RESOLVE: Final = "sandloom.resolve"
 CONNECT: Final = "sandloom.connect"
 EXEC: Final = "sandloom.exec"
 CANCEL: Final = "sandloom.cancel"
+SUSPEND: Final = "sandloom.suspend"
+RESUME: Final = "sandloom.resume"
 RELEASE: Final = "sandloom.release"
 READ: Final = "sandloom.files.read"
 WRITE: Final = "sandloom.files.write"
@@ -49,6 +51,17 @@ REPLACE: Final = "sandloom.files.replace"
 
 
 class ConnectArguments(GenerationBody):
+    sandbox_id: Name
+
+
+class SuspendArguments(GenerationBody):
+    """``idle_since_us``: only unless the sandbox was used after that, by the database's clock."""
+
+    sandbox_id: Name
+    idle_since_us: Annotated[int, Field(ge=0)] | None = None
+
+
+class ResumeArguments(Body):
     sandbox_id: Name
 
 
@@ -114,6 +127,8 @@ ARGUMENTS: Final[Mapping[str, type[Body]]] = {
     CONNECT: ConnectArguments,
     EXEC: ExecArguments,
     CANCEL: CancelArguments,
+    SUSPEND: SuspendArguments,
+    RESUME: ResumeArguments,
     RELEASE: ReleaseArguments,
     READ: ReadArguments,
     WRITE: WriteArguments,

@@ -47,6 +47,36 @@ class SandboxSuspended(SandloomError):
     code, status, category = "SANDBOX_SUSPENDED", 409, Category.CHANGE
 
 
+class SuspendBusy(SandloomError):
+    """Something runs in the sandbox, or a file call is inside; suspend it when it is quiet."""
+
+    code, status, category = "SANDBOX_SUSPEND_BUSY", 409, Category.WAIT
+
+
+class SuspendInProgress(SandloomError):
+    """The sandbox is being suspended; repeat the call in a moment."""
+
+    code, status, category, retryable = "SANDBOX_SUSPEND_IN_PROGRESS", 409, Category.WAIT, True
+
+
+class DormantWorkspaceUnavailable(SandloomError):
+    """The only copy of the suspended sandbox's files is on a worker that is not there."""
+
+    code, status, category, retryable = "SANDBOX_DORMANT_WORKSPACE_UNAVAILABLE", 503, Category.WAIT, True
+
+
+class SnapshotUnavailable(SandloomError):
+    """Snapshots are asked for (SANDBOX_SUSPEND_SNAPSHOT=always) and there is no object store to keep them in."""
+
+    code, status, category = "SANDBOX_SNAPSHOT_UNAVAILABLE", 501, Category.STOP
+
+
+class SnapshotFailed(SandloomError):
+    """The sandbox's files cannot be archived whole, so it stays as it was."""
+
+    code, status, category = "SANDBOX_SNAPSHOT_FAILED", 409, Category.CHANGE
+
+
 class SandboxNotReady(SandloomError):
     """The sandbox is not ready; connect it first."""
 

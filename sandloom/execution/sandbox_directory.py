@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from urllib.parse import quote, unquote
 
 from sandloom.execution.directories import Directories
@@ -45,13 +46,21 @@ def directories_below(path: str) -> Directories:
     return Directories(*(os.path.join(path, member) for member in MEMBERS))
 
 
-def build(parent_fd: int, name: str, uid: int, gid: int) -> None:
-    """Makes a new, empty sandbox directory and everything in it."""
+def build(parent_fd: int, name: str, uid: int, gid: int, fill: Callable[[int], None] | None = None) -> None:
+    """Makes a new sandbox directory with its members, empty or with what ``fill`` puts into them.
+
+    It stays closed to everybody else until all of it belongs to ``uid``.
+    """
     os.mkdir(name, _CLOSED, dir_fd=parent_fd)
     top_fd = os.open(name, os.O_RDONLY | DIRECTORY_FLAGS, dir_fd=parent_fd)
     try:
         for member in MEMBERS:
             _make_member(top_fd, member, uid, gid)
+        if fill is not None:
+            fill(top_fd)
+            if os.geteuid() == 0:
+                for member in MEMBERS:
+                    give_tree(top_fd, member, uid, gid)
         _open_to(top_fd, gid)
     finally:
         os.close(top_fd)

@@ -6,7 +6,7 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +120,18 @@ class WorkspaceRoot:
                         return Provisioned(directories, kept=False)
         raise WorkspaceFault(f"the directory of {key[1]} is being made and removed by others at the same time")
 
+    def create_filled(self, key: Key, uid: int, gid: int, fill: Callable[[int], None]) -> None:
+        """Makes the sandbox's directory with what ``fill`` puts below its descriptor, whole or not at all; it replaces
+        what is there. Raises what ``fill`` raises, FileFault(DISK_FULL) and WorkspaceFault."""
+        tenant, name = self._names(key)
+        self.delete(key)
+        with _faults(key):
+            for _ in range(_ATTEMPTS):
+                with self._tenant(tenant, create=True) as tenant_fd:
+                    if tenant_fd is not None and self._build(tenant_fd, name, uid, gid, fill):
+                        return
+        raise WorkspaceFault(f"the directory of {key[1]} is being made and removed by others at the same time")
+
     def directories(self, key: Key) -> Directories:
         """Where the sandbox's files lie, whether or not they exist."""
         tenant, name = self._names(key)
@@ -196,12 +208,12 @@ class WorkspaceRoot:
         finally:
             os.close(fd)
 
-    def _build(self, tenant_fd: int, name: str, uid: int, gid: int) -> bool:
+    def _build(self, tenant_fd: int, name: str, uid: int, gid: int, fill: Callable[[int], None] | None = None) -> bool:
         with self.trash.unit() as unit:
             try:
-                sandbox_directory.build(unit.fd, name, uid, gid)
+                sandbox_directory.build(unit.fd, name, uid, gid, fill)
                 rename_no_replace(unit.fd, name.encode(), tenant_fd, name.encode())
-            except OSError as error:
+            except BaseException as error:
                 unit.remove()
                 if isinstance(error, FileExistsError | FileNotFoundError):
                     return False

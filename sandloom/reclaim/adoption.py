@@ -18,8 +18,7 @@ from sandloom.fleet.records import NodeInfo, Registration
 from sandloom.ids import ExecKey, SandboxKey
 from sandloom.sandboxes import lifecycle_statements as sandbox_statements
 from sandloom.sandboxes import repository as sandbox_rows
-from sandloom.sandboxes.service import released_values
-from sandloom.sandboxes.states import LIVE, SandboxStatus, Workspace
+from sandloom.sandboxes.states import ALIVE, LIVE, SandboxStatus, Workspace
 
 _e, _s, _w = execs.c, sandboxes.c, workers.c
 
@@ -74,7 +73,7 @@ def register(db: Database, node: NodeInfo) -> Registration:
 def _lock(connection: Connection, worker_id: str) -> None:
     """Hold everything that the worker owns still: an admission or a claim of the earlier epoch is then either seen by
     the statements that follow, or finds that it has lost."""
-    live = (*LIVE, SandboxStatus.RELEASING)
+    live = (*ALIVE, SandboxStatus.RELEASING)
     owned = select(_s.sandbox_id).where(sandbox_rows.holds_uid(worker_id), _s.status.in_(live))
     connection.execute(owned.order_by(_s.tenant_id, _s.sandbox_id).with_for_update()).all()
     waiting = select(_e.exec_id).where(_e.open_worker_id == worker_id)
@@ -86,10 +85,10 @@ def _earlier(worker_id: str, epoch: int) -> ColumnElement[bool]:
 
 
 def _give_up_lost(connection: Connection, node: NodeInfo, epoch: int) -> int:
-    """Release what this disk does not hold; returns how many live sandboxes that were."""
+    """Release what this disk does not hold; returns how many sandboxes that were, beside those being released."""
     rows = connection.execute(
-        select(_s.tenant_id, _s.sandbox_id, _s.generation, _s.root_id, _s.ready_us, _s.status).where(
-            _earlier(node.worker_id, epoch), _s.status.in_((*LIVE, SandboxStatus.RELEASING))
+        select(_s.tenant_id, _s.sandbox_id, _s.generation, _s.root_id, _s.ready_us, _s.status, _s.snapshot).where(
+            _earlier(node.worker_id, epoch), _s.status.in_((*ALIVE, SandboxStatus.RELEASING))
         )
     ).all()
     lost = 0
@@ -99,9 +98,14 @@ def _give_up_lost(connection: Connection, node: NodeInfo, epoch: int) -> int:
         here = row.root_id == node.root_id and (row.ready_us is None or releasing or key in node.present)
         if here:
             continue
+        if row.status == SandboxStatus.SUSPENDED and row.snapshot is not None:
+            connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(held_uid=None))
+            continue
         end_open(connection, key)
         workspace = Workspace.NEW if releasing else Workspace.LOST
-        connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(released_values(workspace)))
+        connection.execute(
+            update(sandboxes).where(sandbox_rows.is_key(key)).values(sandbox_rows.released_values(workspace))
+        )
         sandbox_rows.close_history(connection, key, row.generation, "workspace_lost", node.worker_id)
         lost += not releasing
     return lost
@@ -121,7 +125,8 @@ def _end_running(connection: Connection, worker_id: str, epoch: int) -> None:
 def _adopt(connection: Connection, worker_id: str, epoch: int) -> int:
     """Everything left of earlier epochs is on this disk: it moves to the new epoch under the next generation."""
     earlier = _earlier(worker_id, epoch)
-    live = and_(earlier, _s.status.in_(LIVE))
+    # A suspend that was cut short never happened.
+    live = and_(earlier, _s.status.in_((*LIVE, SandboxStatus.SUSPENDING)))
     connection.execute(
         update(execs)
         .where(_e.open_worker_id == worker_id, _e.worker_epoch != epoch, _e.status == ExecStatus.QUEUED)

@@ -16,7 +16,7 @@ from sandloom.fleet.records import WorkerStatus
 from sandloom.ids import ExecKey
 from sandloom.sandboxes import lifecycle_statements
 from sandloom.sandboxes import repository as sandbox_rows
-from sandloom.sandboxes.states import LIVE, SandboxStatus
+from sandloom.sandboxes.states import ALIVE, LIVE, SandboxStatus
 
 _e, _s, _w = execs.c, sandboxes.c, workers.c
 
@@ -58,7 +58,7 @@ def _fence(connection: Connection) -> Fenced:
     connection.execute(select(_s.sandbox_id).order_by(_s.tenant_id, _s.sandbox_id).with_for_update()).all()
     ended = _end_open(connection)
     live = _s.status.in_(LIVE)
-    sandbox_rows.roll_history(connection, live, STEPS, "backup_restored", _BY)
+    sandbox_rows.roll_history(connection, _s.status.in_(ALIVE), STEPS, "backup_restored", _BY)
     connection.execute(
         update(sandboxes)
         .where(live)

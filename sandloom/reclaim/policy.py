@@ -22,7 +22,10 @@ class ReclaimPolicy:
     terminate_grace_seconds: float = 5
     idle_ttl_seconds: float = 1800
     max_queued_seconds: float = 3600
+    idle_action: str = "release"
+    suspended_retention_seconds: float = 2_592_000
     stalled_release_seconds: float = 30
+    stalled_suspend_seconds: float = 600
     maintenance_interval_seconds: float = 60
     history_retention_days: float = 15
     batch_size: int = 100

@@ -30,7 +30,6 @@ from sandloom.reclaim.policy import (
 )
 from sandloom.sandboxes import repository as sandbox_rows
 from sandloom.sandboxes.records import Route
-from sandloom.sandboxes.service import released_values
 from sandloom.sandboxes.states import LIVE, SandboxStatus, Workspace
 
 _e, _s, _w = execs.c, sandboxes.c, workers.c
@@ -82,7 +81,7 @@ class Reclaim:
         """Release sandboxes whose worker is GONE for longer than the release grace: their workspace is lost."""
         grace_us = int(self._policy.orphan_release_grace_seconds * MICROSECONDS)
         rows = self._sandboxes(
-            _s.status.in_((*LIVE, SandboxStatus.RELEASING)),
+            _s.status.in_((*LIVE, SandboxStatus.SUSPENDING, SandboxStatus.RELEASING)),
             _w.status == WorkerStatus.GONE,
             _w.lease_expires_us < now_us() - grace_us,
         )
@@ -102,10 +101,14 @@ class Reclaim:
     # --- sandboxes ---
 
     def begin_idle_releases(self) -> list[Route]:
-        """Move sandboxes that idled too long to RELEASING; their workers must be told."""
+        """Move sandboxes that idled too long to RELEASING; their workers must be told. Those that are to be suspended
+        instead (``Suspended.due``) are not among them."""
+        idle = [SandboxStatus.ASSIGNED]
+        if self._policy.idle_action == "release":
+            idle.append(SandboxStatus.READY)
         idle_us = int(self._policy.idle_ttl_seconds * MICROSECONDS)
         rows = self._sandboxes(
-            _s.status.in_((SandboxStatus.ASSIGNED, SandboxStatus.READY)),
+            _s.status.in_(idle),
             _s.active_execs == 0,
             _s.last_active_us < now_us() - idle_us,
             _w.lease_expires_us > now_us(),
@@ -223,8 +226,15 @@ def _release_orphan(connection: Connection, row: Row[Any]) -> bool:
     if moved.rowcount != 1:
         return False
     end_open(connection, key)
+    restoring = row.status == SandboxStatus.ASSIGNED and row.workspace == Workspace.RESTORED and row.ready_us is None
+    if restoring and row.snapshot is not None:
+        # It was never there: it sleeps on in its snapshot.
+        values = {"status": SandboxStatus.SUSPENDED, "held_uid": None, "active_execs": 0, "exclusive_exec_id": None}
+        connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(values))
+        sandbox_rows.give_back(connection, row.worker_id)
+        return True
     workspace = Workspace.NEW if row.status == SandboxStatus.RELEASING else Workspace.LOST
-    values = released_values(workspace)
+    values = sandbox_rows.released_values(workspace)
     del values["held_uid"]  # nobody knows what the worker left behind: the UID waits for its return
     connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(values))
     sandbox_rows.close_history(connection, key, row.generation, "worker_lost", "maintenance")

@@ -19,19 +19,19 @@ _IS_HISTORY = and_(
     _h.sandbox_id == bindparam("of_sandbox"),
     _h.generation == bindparam("of_generation"),
 )
-_TAKES_SANDBOXES = and_(_w.status == "ACTIVE", _w.reserved < _w.capacity, _w.lease_expires_us > now_us())
+TAKES_SANDBOXES = and_(_w.status == "ACTIVE", _w.reserved < _w.capacity, _w.lease_expires_us > now_us())
 
 #: Live workers of a profile that have a free slot.
 CANDIDATES = Query(
     select(_w.worker_id, _w.epoch, _w.isolation_rank, _w.reserved, _w.capacity)
-    .where(_TAKES_SANDBOXES, _w.profile_id == bindparam("of_profile"), _w.declared_hash == bindparam("of_declared"))
+    .where(TAKES_SANDBOXES, _w.profile_id == bindparam("of_profile"), _w.declared_hash == bindparam("of_declared"))
     .limit(256)
 )
 
 #: One slot and the next UID number of a worker, whose row is locked then.
 RESERVE = Write(
     update(workers)
-    .where(_IS_WORKER, _w.epoch == bindparam("of_epoch"), _TAKES_SANDBOXES)
+    .where(_IS_WORKER, _w.epoch == bindparam("of_epoch"), TAKES_SANDBOXES)
     .values(
         reserved=_w.reserved + 1,
         next_uid=case((_w.next_uid >= _w.uid_end, _w.uid_start), else_=_w.next_uid + 1),

@@ -42,6 +42,9 @@ class Route:
     created_us: int
     ready_us: int | None
     last_active_us: int
+    snapshot: str | None = None
+    #: Whether the owner has a directory for it, or is to have one.
+    has_directory: bool = True
 
     @property
     def fence(self) -> Fence:

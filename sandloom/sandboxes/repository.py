@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, literal, select, update
@@ -9,12 +10,14 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, inser
 from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us
 from sandloom.db.tables import sandbox_history, sandboxes, workers
+from sandloom.errors import NoWorkerAvailable
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes import lifecycle_statements as lifecycle
 from sandloom.sandboxes import statements
+from sandloom.sandboxes import suspension_statements as suspension
 from sandloom.sandboxes.placement import Candidate
 from sandloom.sandboxes.records import Fence, Route
-from sandloom.sandboxes.states import HOLDS_SLOT, SandboxStatus
+from sandloom.sandboxes.states import HOLDS_SLOT, SandboxStatus, Workspace
 
 _s, _w = sandboxes.c, workers.c
 
@@ -56,6 +59,8 @@ def to_route(row: Row[Any], idle_ttl_seconds: int) -> Route:
         created_us=row.created_us,
         ready_us=row.ready_us,
         last_active_us=row.last_active_us,
+        snapshot=row.snapshot,
+        has_directory=row.held_uid is not None,
     )
 
 
@@ -89,6 +94,28 @@ def reserve(connection: Connection, worker_id: str, epoch: int) -> Any | None:
 
 def give_back(connection: Connection, worker_id: str, slots: int = 1) -> None:
     lifecycle.GIVE_BACK.run(connection, {"of_worker": worker_id, "slots": slots})
+
+
+def release_now(connection: Connection, row: Any, reason: str, by: str) -> None:
+    """A suspended sandbox without files on any worker is RELEASED at once. The caller holds its row."""
+    key = SandboxKey(row.tenant_id, row.sandbox_id)
+    connection.execute(
+        update(sandboxes)
+        .where(is_key(key), _s.generation == row.generation, _s.status == SandboxStatus.SUSPENDED)
+        .values(released_values(Workspace.NEW))
+    )
+    close_history(connection, key, row.generation, reason, by)
+
+
+def take_slot(connection: Connection, worker_id: str) -> None:
+    """Beyond its capacity, too."""
+    suspension.TAKE_SLOT.run(connection, {"of_worker": worker_id})
+
+
+def neighbours(connection: Connection, root_id: str, profile_id: str, declared_hash: str) -> list[Candidate]:
+    """Live workers over the shared root that have a free slot, at most 256."""
+    values = {"of_root": root_id, "of_profile": profile_id, "of_declared": declared_hash}
+    return [Candidate(*row) for row in suspension.NEIGHBOURS.all(connection, values)]
 
 
 def held_uids(connection: Connection, root_id: str) -> set[int]:
@@ -164,3 +191,23 @@ def free_quarantined(connection: Connection, worker_id: str) -> None:
     connection.execute(
         update(sandboxes).where(holds_uid(worker_id), _s.status == SandboxStatus.RELEASED).values(held_uid=None)
     )
+
+
+def free_uid(connection: Connection, worker: Any, scatter: bool) -> int:
+    """The worker's next UID, or the nearest one after it that nobody holds; with ``scatter`` after a random one. The
+    worker's row is locked by us."""
+    first = random.randint(worker.uid_start, worker.uid_end) if scatter else worker.next_uid
+    if not is_uid_held(connection, worker.root_id, first):
+        return int(first)
+    taken = held_uids(connection, worker.root_id)
+    size = worker.uid_end - worker.uid_start + 1
+    for step in range(1, size):
+        uid = worker.uid_start + (first - worker.uid_start + step) % size
+        if uid not in taken:
+            return int(uid)
+    raise NoWorkerAvailable("Every UID of the worker is in use; widen SANDBOX_UID_START..UID_END or release sandboxes.")
+
+
+def released_values(workspace: Workspace) -> dict[str, Any]:
+    """The columns of a sandbox that has become RELEASED. ``workspace`` is what the next generation will be told."""
+    return {**lifecycle.RELEASED_VALUES, "workspace": workspace}

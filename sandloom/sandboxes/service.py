@@ -21,6 +21,7 @@ from sandloom.errors import (
     SandboxSuspended,
     ScopeMismatch,
     StaleRoute,
+    SuspendInProgress,
     Unavailable,
     WorkerLost,
 )  # fmt: skip
@@ -30,7 +31,7 @@ from sandloom.sandboxes import placement, repository, statements
 from sandloom.sandboxes.audit import audit_of, history
 from sandloom.sandboxes.diagnose import owner_lives, refusal
 from sandloom.sandboxes.records import Fence, Route
-from sandloom.sandboxes.states import LIVE, OPEN, SandboxStatus, Workspace
+from sandloom.sandboxes.states import OPEN, SandboxStatus, Workspace
 
 _s = sandboxes.c
 _ATTEMPTS = 6
@@ -59,7 +60,7 @@ class Sandboxes:
         """The current route: the living one, or a new generation on a worker with a free slot.
 
         Raises ScopeMismatch, NoWorkerAvailable, WorkerLost (the owner is silent and may return), SandboxBusy (being
-        released), SandboxSuspended.
+        released), SandboxSuspended, SuspendInProgress.
         """
         key = SandboxKey(tenant_id, sandbox_id)
         scatter_uids = False
@@ -75,7 +76,9 @@ class Sandboxes:
                 return self._assign(connection, key, row, workspace_scope_id, profile_id, by, scatter_uids)
             if status is SandboxStatus.RELEASING:
                 raise SandboxBusy("The sandbox is being released; resolve it again in a moment.")
-            if status not in LIVE:
+            if status is SandboxStatus.SUSPENDING:
+                raise SuspendInProgress
+            if status is SandboxStatus.SUSPENDED:
                 raise SandboxSuspended
             if not owner_lives(row) or row.owner_epoch != row.worker_epoch:
                 raise WorkerLost(
@@ -144,7 +147,8 @@ class Sandboxes:
         return self._db.read(look)
 
     def begin_release(self, key: SandboxKey, generation: int | None, by: str, reason: str) -> Route:
-        """Move to RELEASING, or leave RELEASING and RELEASED as they are. The slot and the UID stay held."""
+        """Move to RELEASING, or leave RELEASING and RELEASED as they are. The slot and the UID stay held; a suspended
+        sandbox takes a slot again for the work that is left, also where there is none."""
 
         def move(connection: Connection) -> Route:
             row = repository.fetch(connection, key, lock=True)
@@ -154,6 +158,11 @@ class Sandboxes:
                 raise StaleRoute
             if row.status in (SandboxStatus.RELEASING, SandboxStatus.RELEASED):
                 return self._route(row)
+            if row.status == SandboxStatus.SUSPENDED:
+                if row.held_uid is None:
+                    repository.release_now(connection, row, reason, by)
+                    return replace(self._route(row), status=SandboxStatus.RELEASED, expires_us=None)
+                repository.take_slot(connection, row.worker_id)
             values = {"of_generation": row.generation, "now": row.now}
             lifecycle.BEGIN_RELEASE.run(connection, {**statements.of_key(key), **values})
             repository.close_history(connection, key, row.generation, reason, by)
@@ -245,7 +254,7 @@ class Sandboxes:
                 break
         else:
             raise NoWorkerAvailable(retry_after_seconds=5)
-        uid = _free_uid(connection, worker, scatter_uids)
+        uid = repository.free_uid(connection, worker, scatter_uids)
         now = worker.now
         values = {
             "workspace_scope_id": scope,
@@ -277,23 +286,3 @@ class Sandboxes:
         assigned = repository.fetch(connection, key)
         assert assigned is not None
         return self._route(assigned)
-
-
-def released_values(workspace: Workspace) -> dict[str, Any]:
-    """The columns of a sandbox that has become RELEASED. ``workspace`` is what the next generation will be told."""
-    return {**lifecycle.RELEASED_VALUES, "workspace": workspace}
-
-
-def _free_uid(connection: Connection, worker: Any, scatter: bool) -> int:
-    """The worker's next UID, or the nearest one after it that nobody holds; with ``scatter`` after a random one. The
-    worker's row is locked by us."""
-    first = random.randint(worker.uid_start, worker.uid_end) if scatter else worker.next_uid
-    if not repository.is_uid_held(connection, worker.root_id, first):
-        return int(first)
-    taken = repository.held_uids(connection, worker.root_id)
-    size = worker.uid_end - worker.uid_start + 1
-    for step in range(1, size):
-        uid = worker.uid_start + (first - worker.uid_start + step) % size
-        if uid not in taken:
-            return int(uid)
-    raise NoWorkerAvailable("Every UID of the worker is in use; widen SANDBOX_UID_START..UID_END or release sandboxes.")

@@ -31,7 +31,7 @@ _S = SandboxStatus
 #: Every arrow is one compare-and-set on ``(tenant_id, sandbox_id, generation, status)``. Arrows back to ASSIGNED also
 #: advance the generation, except SUSPENDED to ASSIGNED on the original worker.
 MOVES: dict[SandboxStatus, frozenset[SandboxStatus]] = {
-    _S.ASSIGNED: frozenset({_S.READY, _S.RELEASING, _S.ASSIGNED}),
+    _S.ASSIGNED: frozenset({_S.READY, _S.SUSPENDED, _S.RELEASING, _S.ASSIGNED}),
     _S.READY: frozenset({_S.RUNNING, _S.SUSPENDING, _S.RELEASING, _S.ASSIGNED}),
     _S.RUNNING: frozenset({_S.READY, _S.RELEASING, _S.ASSIGNED}),
     _S.SUSPENDING: frozenset({_S.SUSPENDED, _S.READY, _S.RELEASING}),
@@ -44,6 +44,8 @@ MOVES: dict[SandboxStatus, frozenset[SandboxStatus]] = {
 LIVE = (_S.ASSIGNED, _S.READY, _S.RUNNING)
 #: States in which commands may be admitted and file calls made.
 OPEN = (_S.READY, _S.RUNNING)
+#: States in which the sandbox has files, and nobody has asked to give them up.
+ALIVE = (*LIVE, SandboxStatus.SUSPENDING, SandboxStatus.SUSPENDED)
 #: States that hold a slot of the worker's capacity.
 HOLDS_SLOT = (_S.ASSIGNED, _S.READY, _S.RUNNING, _S.SUSPENDING, _S.RELEASING)
 

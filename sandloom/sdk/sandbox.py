@@ -21,6 +21,8 @@ from sandloom.sdk.transport import Transport
 
 #: A foreground answer is awaited this long per call; then the client polls.
 _FOREGROUND_SECONDS = 25
+#: Suspending and resuming may move all the files of a sandbox.
+_SLEEP_SECONDS = 240
 
 Command = str | Sequence[str]
 Sink = Callable[[str], None]
@@ -133,6 +135,21 @@ class Sandbox:
         self.route = RouteAnswer.model_validate(answer.json())
         return self.route
 
+    def suspend(self) -> bool:
+        """Give its slot back and keep its files; False when it was suspended before. SuspendBusy while anything runs.
+
+        Calls are refused until ``resume``, or until somebody resolves it.
+        """
+        answer = self.fenced("POST", "/suspend", json={}, wait_seconds=_SLEEP_SECONDS, safe=True).json()
+        self.route = RouteAnswer.model_validate(_route(answer))
+        return bool(answer["suspended"])
+
+    def resume(self) -> bool:
+        """Wake it, and use the route that comes back; False when it was awake."""
+        answer = self._transport.call("POST", f"{self.path}/resume", wait_seconds=_SLEEP_SECONDS, safe=True).json()
+        self.route = RouteAnswer.model_validate(_route(answer))
+        return bool(answer["resumed"])
+
     def release(self) -> str:
         """End its commands and delete its files; returns RELEASED, or RELEASING when its worker does not answer.
 
@@ -212,6 +229,10 @@ class Sandbox:
 
     def __repr__(self) -> str:
         return f"Sandbox({self.id!r}, generation={self.generation}, workspace={self.route.workspace!r})"
+
+
+def _route(answer: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in answer.items() if name in RouteAnswer.model_fields}
 
 
 def _not_lost(result: Result) -> Result:

@@ -63,17 +63,22 @@ class Lease(Group):
 
 class Retention(Group):
     idle_ttl_seconds: int = setting(1800, "An idle sandbox is released after this; 0 is never.", ge=0)
-    idle_action: Literal["release", "suspend"] = setting(
-        "release", "What happens to an idle sandbox. `suspend` is refused so far."
-    )
+    idle_action: Literal["release", "suspend"] = setting("release", "What happens to an idle sandbox.")
     residency: str = setting("off", "Resident sandboxes; only `off` so far, anything else is refused.")
     suspended_retention_seconds: int = setting(
         2592000, "A suspended sandbox is kept for this long (30 days); 0 is until released.", ge=0
     )
-    suspend_snapshot: Literal["auto", "always", "never"] = setting("auto", "Whether suspending makes a snapshot.")
+    suspend_snapshot: Literal["auto", "always", "never"] = setting(
+        "auto",
+        """Whether suspending makes a snapshot: `auto`, where there is an object store and no shared root; `always`, or
+        the suspend is refused; `never`.""",
+    )
     history_retention_days: int = setting(15, "Commands, events and audit are kept for this long.", ge=1, le=3650)
     disk_high_watermark_percent: int = setting(
-        90, "Above this fill of the workspace disk the worker takes no new sandboxes.", ge=1, le=99
+        90,
+        "Above this fill of its disk a worker drops the files of suspended sandboxes that have a snapshot.",
+        ge=1,
+        le=99,
     )
-    min_free_bytes: int = setting(GIB, "Below this much free disk the worker takes no new sandboxes.", ge=0)
+    min_free_bytes: int = setting(GIB, "Below this much free space it does so, too.", ge=0)
     min_free_inodes: int = setting(10000, "Below this many free inodes the worker takes no new sandboxes.", ge=0)

@@ -59,7 +59,7 @@ class WorkerFleet:
         self.control = BusControl(self.services.publisher, self.services.bus, self.services.keys.fleet)
         self.sandboxes = self.services.sandboxes
         self.execs = self.services.execs
-        self.sandbox_gateway = SandboxGateway(self.sandboxes, self.control)
+        self.sandbox_gateway = SandboxGateway(self.sandboxes, self.services.suspensions, self.control)
         self.exec_gateway = ExecGateway(
             self.execs, self.sandboxes, self.sandbox_gateway, self.services.publisher, self.control, self.services.bus
         )
@@ -93,6 +93,11 @@ class WorkerFleet:
         for process in self._processes:
             process.stop(timeout_seconds=10)
         self.services.close()
+
+    def lease_lives(self, worker_id: str = "w1") -> bool:
+        """By the database's clock."""
+        row = self.services.fleet.get(worker_id)
+        return row is not None and row.live
 
     # --- what a client does ---
 

@@ -22,6 +22,8 @@ CONTRACT = {
     "GET /api/v1/sandboxes/<sandbox_id>",
     "POST /api/v1/sandboxes/<sandbox_id>",
     "DELETE /api/v1/sandboxes/<sandbox_id>",
+    "POST /api/v1/sandboxes/<sandbox_id>/suspend",
+    "POST /api/v1/sandboxes/<sandbox_id>/resume",
     "GET /api/v1/sandboxes/<sandbox_id>/audit",
     "POST /api/v1/sandboxes/<sandbox_id>/exec",
     "GET /api/v1/sandboxes/<sandbox_id>/exec",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from sandloom.contracts.rest import GenerationBody, Name, OptionalGenerationBody, ResolveBody
+from pydantic import Field
+
+from sandloom.contracts.rest import Body, GenerationBody, Name, OptionalGenerationBody, ResolveBody
+from sandloom.errors import SandboxSuspended
 from sandloom.sandboxes.states import SandboxStatus
 from workers.answers import route_answer
 from workers.reception import Lane
@@ -15,22 +18,46 @@ class ConnectArgs(GenerationBody):
     sandbox_id: Name
 
 
+class SuspendArgs(GenerationBody):
+    sandbox_id: Name
+    idle_since_us: Annotated[int, Field(ge=0)] | None = None
+
+
+class ResumeArgs(Body):
+    sandbox_id: Name
+
+
 class ReleaseArgs(OptionalGenerationBody):
     sandbox_id: Name
 
 
 @public("sandloom.resolve", Lane.LIFECYCLE, ResolveBody)
 def resolve(call: Call[ResolveBody]) -> dict[str, Any]:
-    """Any worker may say where a sandbox lives."""
-    args = call.args
-    return route_answer(
-        call.node.sandboxes.resolve(call.tenant_id, args.sandbox_id, args.workspace_scope_id, args.profile, call.by)
-    )
+    """Any worker may say where a sandbox lives, and wake it."""
+    args, node = call.args, call.node
+    try:
+        route = node.sandboxes.resolve(call.tenant_id, args.sandbox_id, args.workspace_scope_id, args.profile, call.by)
+    except SandboxSuspended:
+        route, _ = node.suspender.resume(call.sandbox, call.by)
+    return route_answer(route)
 
 
 @public("sandloom.connect", Lane.LIFECYCLE, ConnectArgs)
 def connect(call: Call[ConnectArgs]) -> dict[str, Any]:
     return route_answer(call.node.homes.connect(call.sandbox, call.args.generation))
+
+
+@public("sandloom.suspend", Lane.LIFECYCLE, SuspendArgs)
+def suspend(call: Call[SuspendArgs]) -> dict[str, Any]:
+    args = call.args
+    route, suspended = call.node.suspender.suspend(call.sandbox, args.generation, args.idle_since_us)
+    return {**route_answer(route), "suspended": suspended}
+
+
+@public("sandloom.resume", Lane.LIFECYCLE, ResumeArgs)
+def resume(call: Call[ResumeArgs]) -> dict[str, Any]:
+    route, resumed = call.node.suspender.resume(call.sandbox, call.by)
+    return {**route_answer(route), "resumed": resumed}
 
 
 @public("sandloom.release", Lane.LIFECYCLE, ReleaseArgs)

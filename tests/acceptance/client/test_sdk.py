@@ -17,8 +17,10 @@ from sandloom.errors import (
     FileExists,
     FileMissing,
     SandboxNotFound,
+    SandboxSuspended,
     ScopeMismatch,
     StaleRoute,
+    SuspendBusy,
     Unauthorized,
 )
 from sandloom.sdk import Sandbox
@@ -37,6 +39,24 @@ def test_a_command_has_a_result(box: Sandbox) -> None:
     assert (result.exit_code, result.ok, result.stdout) == (3, False, "hi\ntyped")
     assert result.usage is not None
     assert box.run("echo $((6 * 7))").check().stdout == "42\n"
+
+
+def test_it_sleeps_and_wakes(box: Sandbox) -> None:
+    box.files.write("/workspace/kept", "still here")
+    process = box.start(["sleep", "600"], scope="long")
+    with pytest.raises(SuspendBusy):
+        box.suspend()
+    process.cancel()
+    process.wait()
+    assert (box.suspend(), box.route.status) == (True, "SUSPENDED")
+    assert box.suspend() is False
+    with pytest.raises(SandboxSuspended):
+        box.run("true")
+    generation = box.generation
+    assert (box.resume(), box.resume(), box.generation, box.route.workspace) == (True, False, generation, "kept")
+    assert box.run("cat kept").stdout == "still here"
+    box.suspend()
+    assert box.refresh().status == "READY"
 
 
 def test_output_is_handed_over_as_it_comes(box: Sandbox) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from sandloom.db import Database
-from sandloom.db.tables import execs, workers
+from sandloom.db.tables import execs, sandboxes, workers
 from sandloom.ids import ExecKey
 from sandloom.reclaim.fence import fence
 from sandloom.sandboxes.repository import recount
@@ -35,6 +35,15 @@ WRITES: dict[str, Write] = {
     "touch": lambda w: w.sandboxes.touch(w.fence1, "op"),
     "release": lambda w: w.sandboxes.begin_release(key(), None, "tester", "released"),
     "finish release": lambda w: w.sandboxes.finish_release(w.fence1),
+    "suspend": lambda w: w.suspensions.begin(w.fence1),
+    "suspend idle": lambda w: w.suspensions.begin(w.fence1, w.now_us()),
+    "abort suspend": lambda w: w.suspensions.abort(w.fence1),
+    "finish suspend": lambda w: w.suspensions.finish(w.fence1),
+    "resume": lambda w: w.suspensions.begin_resume(key(), "tester"),
+    "fall back": lambda w: w.suspensions.fall_back(w.fence1),
+    "drop copy": lambda w: w.suspensions.drop_copy(w.fence1, "snap"),
+    "forget snapshot": lambda w: [w.dormant.forget_snapshot(found) for found in w.dormant.unneeded_snapshots()],
+    "sleep ends": lambda w: w.dormant.begin_releases(),
     "restart": lambda w: w.restart(),
     "restart empty": lambda w: w.restart(present=frozenset()),
     "renew": lambda w: w.fleet.renew("w1", 1, 600, {}),
@@ -103,6 +112,36 @@ def idle(world: World) -> None:
     world.forget_activity()
 
 
+def suspending(world: World) -> None:
+    world.suspensions.begin(world.started().fence)
+
+
+def suspended(world: World) -> None:
+    """For long, and with a snapshot."""
+    world.suspended("snap")
+    world.set(sandboxes, sandboxes.c.sandbox_id == "box", status_us=0)
+
+
+def stored(world: World) -> None:
+    """Suspended for long, and nowhere but in the object store."""
+    suspended(world)
+    world.suspensions.drop_copy(world.fence1, "snap")
+    world.register("w2")
+
+
+def waking(world: World) -> None:
+    """A resume has begun and the workspace is not ready yet."""
+    world.suspended()
+    world.suspensions.begin_resume(key(), "tester")
+    world.set(sandboxes, sandboxes.c.sandbox_id == "box", assigned_us=0)
+
+
+def woken(world: World) -> None:
+    """Awake, and its snapshot is still there."""
+    world.suspended("snap")
+    world.sandboxes.mark_ready(world.suspensions.begin_resume(key(), "tester")[0].fence)
+
+
 def overdue(world: World) -> None:
     """A command waits for long and nobody seems to have heard of it."""
     route = world.started()
@@ -139,13 +178,27 @@ STATES: dict[State, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("restart", "end lost", "orphans"),
         ("resolve", "finish", "cancel queued", "append", "release", "restart", "renew", "end lost", "orphans"),
     ),
+    suspending: (
+        ("abort suspend", "finish suspend", "restart"),
+        ("suspend", "abort suspend", "finish suspend", "admit", "resume", "release", "restart"),
+    ),
+    suspended: (
+        ("resume", "drop copy", "sleep ends", "release", "restart"),
+        ("resume", "drop copy", "sleep ends", "release", "restart", "restart empty", "recount"),
+    ),
+    stored: (
+        ("resume", "sleep ends", "release", "restart"),
+        ("resume", "sleep ends", "release", "restart", "restart empty"),
+    ),
+    waking: (("ready", "fall back", "restart"), ("ready", "fall back", "admit", "resume", "release", "restart")),
+    woken: (("suspend", "forget snapshot", "release"), ("suspend", "forget snapshot", "release", "restart")),
     overdue: (
         ("due rings", "queue timeouts"),
         ("due rings", "queue timeouts", "cancel queued", "refuse", "restart"),
     ),
     drifted: (("recount",), ("recount", "resolve other", "release", "restart")),
     idle: (
-        ("resolve", "idle", "admit whole", "touch"),
-        ("resolve", "admit", "admit whole", "touch", "release", "idle", "restart"),
+        ("resolve", "idle", "admit whole", "touch", "suspend", "suspend idle"),
+        ("resolve", "admit", "admit whole", "touch", "release", "idle", "suspend", "suspend idle", "restart"),
     ),
 }  # fmt: skip

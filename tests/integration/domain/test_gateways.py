@@ -49,7 +49,7 @@ class Scene:
         self.world = world
         self.worker = Worker()
         self.bus = MemoryBus()
-        self.sandboxes = SandboxGateway(world.sandboxes, self.worker)
+        self.sandboxes = SandboxGateway(world.sandboxes, world.suspensions, self.worker)
         self.execs = ExecGateway(world.execs, world.sandboxes, self.sandboxes, self.worker, self.worker, self.bus)
 
     def run_at_once(self, exec_key: ExecKey, generation: int) -> None:

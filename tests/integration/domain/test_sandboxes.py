@@ -13,8 +13,10 @@ from sandloom.errors import (
     SandboxBusy,
     SandboxNotFound,
     SandboxSuspended,
+    SandloomError,
     ScopeMismatch,
     StaleRoute,
+    SuspendInProgress,
     WorkerLost,
 )  # fmt: skip
 from sandloom.sandboxes.states import SandboxStatus
@@ -77,11 +79,11 @@ def test_a_sandbox_that_is_being_released_is_busy(world: World):
         world.resolve()
 
 
-@pytest.mark.parametrize("status", ["SUSPENDING", "SUSPENDED"])
-def test_a_suspended_sandbox_says_so(world: World, status: str):
+@pytest.mark.parametrize(("status", "error"), [("SUSPENDING", SuspendInProgress), ("SUSPENDED", SandboxSuspended)])
+def test_a_suspended_sandbox_says_so(world: World, status: str, error: type[SandloomError]):
     route = world.started()
     world.set_status(route.key, status)
-    with pytest.raises(SandboxSuspended):
+    with pytest.raises(error):
         world.resolve()
     with pytest.raises(SandboxSuspended):
         world.sandboxes.current(route.key, 1)

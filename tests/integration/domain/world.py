@@ -20,9 +20,11 @@ from sandloom.ids import ExecKey, SandboxKey
 from sandloom.reclaim.adoption import register
 from sandloom.reclaim.policy import ReclaimPolicy
 from sandloom.reclaim.service import Reclaim
+from sandloom.reclaim.suspended import Suspended
 from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
-from sandloom.sandboxes.states import HOLDS_SLOT, SandboxStatus
+from sandloom.sandboxes.states import ALIVE, HOLDS_SLOT, SandboxStatus
+from sandloom.sandboxes.suspension import Suspensions
 
 T = TypeVar("T")
 
@@ -51,10 +53,18 @@ class World:
         self.fleet = Fleet(db)
         self.sandboxes = Sandboxes(db, SandboxPolicy(HASH))
         self.execs = Execs(db, execs or ExecPolicy())
-        self.reclaim = Reclaim(db, reclaim or ReclaimPolicy())
+        self.suspensions = Suspensions(db, SandboxPolicy(HASH))
+        self._policy = reclaim or ReclaimPolicy()
+        self.reclaim_policy()
 
     #: Of the first generation of "box" on the first epoch of "w1".
     fence1 = Fence(key(), 1, "w1", 1)
+
+    def reclaim_policy(self, **values: Any) -> None:
+        """Maintenance with other periods."""
+        self._policy = dataclasses.replace(self._policy, **values)
+        self.reclaim = Reclaim(self.db, self._policy)
+        self.dormant = Suspended(self.db, self._policy)
 
     # --- moving ---
 
@@ -71,6 +81,13 @@ class World:
         """A worker, and a sandbox that is READY on it."""
         self.register(**values)
         return self.ready(sandbox_id)
+
+    def suspended(self, snapshot: str | None = None, **values: Any) -> Route:
+        """A worker, and a sandbox that sleeps on it."""
+        route = self.started(**values)
+        assert self.suspensions.begin(route.fence)
+        assert self.suspensions.finish(route.fence, snapshot)
+        return self.sandboxes.get(route.key)
 
     def queued(self, route: Route, exec_id: str = "run", scope: str | None = None) -> Exec:
         return self.execs.admit(route.key, route.generation, request(exec_id, scope))[0]
@@ -222,8 +239,7 @@ def _check_sandbox(connection: Connection, box: Any, open_execs: Sequence[Any]) 
             h.tenant_id == box.tenant_id, h.sandbox_id == box.sandbox_id, h.released_us.is_(None)
         )
     ).scalars()
-    live = box.status in (SandboxStatus.ASSIGNED, SandboxStatus.READY, SandboxStatus.RUNNING)
-    assert list(unreleased) == ([box.generation] if live else []), f"{name}: history"
+    assert list(unreleased) == ([box.generation] if box.status in ALIVE else []), f"{name}: history"
 
 
 def _check_exec(connection: Connection, row: Any) -> None:

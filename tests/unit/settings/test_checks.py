@@ -65,7 +65,6 @@ def test_an_egress_policy_is_refused_by_its_own_code(name: str, value: str) -> N
         ("EXECUTION_BACKEND", "gvisor"),
         ("CREDENTIAL_BROKER", "model-proxy"),
         ("RESIDENCY", "on"),
-        ("IDLE_ACTION", "suspend"),
         ("TELEMETRY_SINK", "x"),
         ("BUBBLEWRAP_MIN_VERSION", "0.9"),
     ],

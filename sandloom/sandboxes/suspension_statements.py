@@ -1,0 +1,104 @@
+"""What suspend and resume are sent as, built once; see ``sandloom.db.prepared``."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, case, select, update
+
+from sandloom.db.clock import now_us
+from sandloom.db.prepared import Query, Write
+from sandloom.db.tables import sandboxes, workers
+from sandloom.sandboxes.lifecycle_statements import TAKES_SANDBOXES
+from sandloom.sandboxes.statements import IS_FENCE, IS_KEY, ROUTES
+from sandloom.sandboxes.states import SandboxStatus, Workspace
+
+_s, _w = sandboxes.c, workers.c
+_IS_QUIET = (_s.active_execs == 0, _s.exclusive_exec_id.is_(None))
+
+BEGIN = Write(
+    update(sandboxes)
+    .where(IS_FENCE, _s.status == SandboxStatus.READY, *_IS_QUIET)
+    .values(status=SandboxStatus.SUSPENDING.value, status_us=now_us())
+)
+#: The same unless somebody used the sandbox after ``idle_since``.
+BEGIN_IDLE = Write(
+    update(sandboxes)
+    .where(
+        IS_FENCE, _s.status == SandboxStatus.READY, *_IS_QUIET, _s.last_active_us <= bindparam("idle_since")
+    )
+    .values(status=SandboxStatus.SUSPENDING.value, status_us=now_us())
+)  # fmt: skip
+ABORT = Write(
+    update(sandboxes)
+    .where(IS_FENCE, _s.status == SandboxStatus.SUSPENDING)
+    .values(status=SandboxStatus.READY.value, status_us=now_us())
+)
+FINISH = Write(
+    update(sandboxes)
+    .where(IS_FENCE, _s.status == SandboxStatus.SUSPENDING)
+    .values(status=SandboxStatus.SUSPENDED.value, status_us=now_us(), snapshot=bindparam("new_snapshot"))
+)
+#: The owner has removed its copy.
+DROP_COPY = Write(
+    update(sandboxes)
+    .where(
+        IS_FENCE,
+        _s.status == SandboxStatus.SUSPENDED,
+        _s.snapshot == bindparam("of_snapshot"),
+        _s.held_uid.is_not(None),
+    )
+    .values(held_uid=None)
+)
+
+COPIES = Query(
+    ROUTES.where(
+        _s.worker_id == bindparam("of_worker"),
+        _s.held_uid.is_not(None),
+        _s.status == SandboxStatus.SUSPENDED,
+        _s.snapshot.is_not(None),
+        _s.storage_mode == "local",
+    )
+    .order_by(_s.status_us)
+    .limit(16)
+)
+
+#: Live workers over one shared root that have a free slot.
+NEIGHBOURS = Query(
+    select(_w.worker_id, _w.epoch, _w.isolation_rank, _w.reserved, _w.capacity)
+    .where(
+        TAKES_SANDBOXES,
+        _w.root_id == bindparam("of_root"),
+        _w.storage_mode == "shared",
+        _w.profile_id == bindparam("of_profile"),
+        _w.declared_hash == bindparam("of_declared"),
+    )
+    .limit(256)
+)
+_WOKEN_COLUMNS = (
+    "generation", "worker_id", "worker_epoch", "profile_hash", "sandbox_uid", "held_uid", "root_id", "storage_mode",
+    "workspace", "ready_us",
+)  # fmt: skip
+#: Values under ``new_<column>``.
+WAKE = Write(
+    update(sandboxes)
+    .where(IS_KEY, _s.generation == bindparam("of_generation"), _s.status == SandboxStatus.SUSPENDED)
+    .values(
+        status=SandboxStatus.ASSIGNED.value,
+        status_us=now_us(),
+        last_active_us=now_us(),
+        **{name: bindparam(f"new_{name}") for name in _WOKEN_COLUMNS},
+    )
+)
+#: A resume whose workspace cannot be made ready, known by ``status_us``: every other way to ASSIGNED is an assignment.
+#: Commands that wait for it keep it where it is.
+FALL_BACK = Write(
+    update(sandboxes)
+    .where(IS_FENCE, _s.status == SandboxStatus.ASSIGNED, _s.status_us > _s.assigned_us, *_IS_QUIET)
+    .values(
+        status=SandboxStatus.SUSPENDED.value,
+        status_us=now_us(),
+        held_uid=case((_s.workspace == Workspace.RESTORED, None), else_=_s.held_uid),
+    )
+)
+TAKE_SLOT = Write(
+    update(workers).where(_w.worker_id == bindparam("of_worker")).values(reserved=_w.reserved + 1)
+)  # fmt: skip

@@ -1,0 +1,195 @@
+"""What a sandbox holds, kept in the object store while it sleeps.
+
+A snapshot is one compressed tar archive for each directory, and a manifest with the digests of their parts. The
+manifest is written last, and its own digest is part of the snapshot's name, which the database keeps: whatever was
+exchanged or damaged in the store is found before any of it is unpacked. ``/cache`` is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import zstandard
+
+from sandloom.errors import DigestMismatch, SnapshotFailed
+from sandloom.execution.archive_in import Extraction
+from sandloom.execution.archive_out import ArchiveOut
+from sandloom.execution.directories import Directories
+from sandloom.execution.file_faults import FaultKind, FileFault
+from sandloom.execution.openat import DIRECTORY_FLAGS, SCAN_FLAGS
+from sandloom.execution.tar_reader import TarReader
+from sandloom.execution.tree_walk import TreeBounds
+from sandloom.execution.workspace import WorkspaceRoot
+from sandloom.ids import SandboxKey
+from sandloom.objects import ObjectMissing, ObjectStore
+from sandloom.objects.digests import PartDigests, checked_parts
+from sandloom.telemetry import get_logger
+
+log = get_logger("sandloom.workers.snapshots")
+
+MEMBERS = ("workspace", "home", "envs")
+BOUNDS = TreeBounds(max_entries=2_000_000, max_depth=128, seconds=1800)
+MAX_BYTES = 64 << 30
+PART_BYTES = 4 << 20
+MAX_MANIFEST_BYTES = 16 << 20
+#: 3 is zstd's own default; the window bounds what unpacking takes.
+_LEVEL = 3
+_MAX_WINDOW_BYTES = 1 << 27
+_PIECE_BYTES = 256 * 1024
+
+
+class Snapshots:
+    """Any thread; one call for a sandbox at a time. Raises ObjectStoreUnavailable."""
+
+    def __init__(self, store: ObjectStore, root: WorkspaceRoot) -> None:
+        self._store = store
+        self._root = root
+
+    def save(self, key: SandboxKey) -> str:
+        """The name of a new snapshot. Nothing may run in the sandbox. Raises SnapshotFailed when it cannot be whole."""
+        token = secrets.token_hex(8)
+        place = f"{_all_of(key)}{token}/"
+        directories = self._root.directories(key)
+        members = {name: self._save(place, name, directories) for name in MEMBERS}
+        manifest = json.dumps({"v": 1, "part_bytes": PART_BYTES, "members": members}).encode()
+        digest = hashlib.sha256(manifest).hexdigest()
+        self._store.put(f"{place}manifest.json", [manifest], sha256=digest)
+        return f"{token}.{digest}"
+
+    def restore(self, key: SandboxKey, snapshot: str, uid: int, gid: int) -> None:
+        """Makes the sandbox's directory, whole or not at all. Raises DigestMismatch, FileFault and WorkspaceFault."""
+        token, _, digest = snapshot.partition(".")
+        place = f"{_all_of(key)}{token}/"
+        manifest = self._manifest(place, digest)
+
+        def fill(top_fd: int) -> None:
+            os.mkdir("staging", 0o700, dir_fd=top_fd)
+            staging_fd = os.open("staging", os.O_RDONLY | DIRECTORY_FLAGS, dir_fd=top_fd)
+            try:
+                for name in MEMBERS:
+                    self._restore(place, name, manifest, top_fd, staging_fd)
+            finally:
+                os.close(staging_fd)
+
+        self._root.create_filled(key, uid, gid, fill)
+
+    def is_there(self, key: SandboxKey, snapshot: str) -> bool:
+        """Whether its manifest, and every archive in the size that it says, is in the store."""
+        token, _, digest = snapshot.partition(".")
+        place = f"{_all_of(key)}{token}/"
+        try:
+            members = self._manifest(place, digest)["members"]
+        except DigestMismatch:
+            return False
+        found = [self._store.head(f"{place}{name}.tar.zst") for name in MEMBERS]
+        return [info and info.size_bytes for info in found] == [members[name]["size_bytes"] for name in MEMBERS]
+
+    def discard_others(self, key: SandboxKey, snapshot: str) -> None:
+        """What earlier snapshots of the sandbox left, also those that were cut short."""
+        kept = f"{_all_of(key)}{snapshot.partition('.')[0]}/"
+        for found in list(self._store.list(_all_of(key))):
+            if not found.key.startswith(kept):
+                self._store.delete(found.key)
+
+    def _save(self, place: str, name: str, directories: Directories) -> dict[str, Any]:
+        digests = PartDigests(PART_BYTES)
+        fd = os.open(getattr(directories, name), SCAN_FLAGS)
+        try:
+            with ArchiveOut(fd, f"/{name}", None, BOUNDS, MAX_BYTES, nullcontext, ExitStack()) as archive:
+                size_bytes = self._store.put(f"{place}{name}.tar.zst", digests.over(_compressed(archive.chunks())))
+        except FileFault as fault:
+            raise SnapshotFailed(fault.detail) from fault
+        if archive.skipped:
+            log.info("left out of a snapshot", directory=name, sockets_and_the_like=archive.skipped)
+        return {"size_bytes": size_bytes, "sha256": digests.sha256, "skipped": archive.skipped}
+
+    def _restore(self, place: str, name: str, manifest: dict[str, Any], top_fd: int, staging_fd: int) -> None:
+        parts = manifest["members"][name]["sha256"]
+        member_fd = os.open(name, os.O_RDONLY | DIRECTORY_FLAGS, dir_fd=top_fd)
+        try:
+            extraction = Extraction(member_fd, staging_fd, BOUNDS, MAX_BYTES)
+            reader = TarReader(extraction)
+            try:
+                with self._get(f"{place}{name}.tar.zst") as chunks:
+                    for piece in _plain(checked_parts(chunks, parts, manifest["part_bytes"])):
+                        reader.feed(piece)
+                reader.finish()
+                extraction.settle()
+            finally:
+                extraction.close()
+        except zstandard.ZstdError as error:
+            raise DigestMismatch(f"A snapshot cannot be unpacked: {error}.") from error
+        except FileFault as fault:
+            if fault.kind is FaultKind.ARCHIVE_INVALID:
+                raise DigestMismatch(f"A snapshot cannot be unpacked: {fault.detail}.") from fault
+            raise
+        finally:
+            os.close(member_fd)
+
+    def _manifest(self, place: str, digest: str) -> dict[str, Any]:
+        data = bytearray()
+        with self._get(f"{place}manifest.json") as chunks:
+            for chunk in chunks:
+                data += chunk
+                if len(data) > MAX_MANIFEST_BYTES:
+                    raise DigestMismatch
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise DigestMismatch
+        manifest: dict[str, Any] = json.loads(data)
+        return manifest
+
+    @contextmanager
+    def _get(self, key: str) -> Iterator[Iterator[bytes]]:
+        try:
+            with self._store.get(key) as chunks:
+                yield chunks
+        except ObjectMissing:
+            raise DigestMismatch("A part of the snapshot is missing in the object store.") from None
+
+
+def discard(store: ObjectStore, key: SandboxKey, snapshot: str) -> None:
+    """Removes what the store has of the snapshot."""
+    token = snapshot.partition(".")[0]
+    for found in list(store.list(f"{_all_of(key)}{token}/")):
+        store.delete(found.key)
+
+
+def _all_of(key: SandboxKey) -> str:
+    return f"snapshots/{key.tenant_id}/{key.sandbox_id}/"
+
+
+def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    compressor: Any = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).chunker(chunk_size=_PIECE_BYTES)
+    for chunk in chunks:
+        yield from compressor.compress(chunk)
+    yield from compressor.finish()
+
+
+def _plain(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """In pieces of a bounded size, however far a part expands."""
+    source: Any = _Source(chunks)
+    with zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).stream_reader(source) as reader:
+        while piece := reader.read(_PIECE_BYTES):
+            yield piece
+    for _ in chunks:
+        pass  # the digests of what may follow the end of the archive
+
+
+class _Source:
+    """Chunks as something to be read."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._held = b""
+
+    def read(self, size: int = -1) -> bytes:
+        if not self._held:
+            self._held = next(self._chunks, b"")
+        taken, self._held = (self._held, b"") if size < 0 else (self._held[:size], self._held[size:])
+        return taken
