@@ -127,7 +127,8 @@ class Node:
             identity, ground.root, services.sandboxes, gates, _file_limits(settings),
             lambda key, directories, uid: ground.disk.room(group_of(key), directories, budgets, uid),
         )  # fmt: skip
-        engine = Engine(Runner(ground.spawner, ground.groups, ground.disk), ground.plan, settings)
+        runner = Runner(ground.spawner, ground.groups, ground.disk)
+        engine = Engine(runner, ground.plan, settings, ground.toolchains.env)
         self.commands = Commands(identity, services.execs, homes, engine, services.bus, lambda: self._lease.passed)
         lifecycle = Lifecycle(
             identity, ground.root, services.sandboxes, services.execs, self.commands, homes, gates,

@@ -130,7 +130,12 @@ class Runner:
         known = self._plan_sources
         if known is None or known[0] is not plan:
             paths = [mount.source for mount in plan.readonly_mounts if not mount.link]
-            known = plan, _sources([*paths, plan.etc_dir, plan.identity_dir, *filter(None, [plan.resolv_conf])])
+            known = (
+                plan,
+                _sources(
+                    [*paths, plan.etc_dir, plan.identity_dir, *filter(None, [plan.resolv_conf, plan.toolchain_dir])]
+                ),
+            )
             self._plan_sources = known
         return known[1]
 

@@ -126,6 +126,7 @@ class Plan:
     """How every command of a worker is isolated: what the probe selected by real runs.
 
     ``seccomp_file`` holds the filter's program; ``None``: no filter. ``machine_dir``: see ``machine``.
+    ``toolchain_dir``: see ``toolchain_files``; ``None``: the toolchains need no files.
     """
 
     bwrap: str
@@ -142,6 +143,7 @@ class Plan:
     whole_etc: bool = False
     seccomp_file: str | None = None
     machine_dir: str = ""
+    toolchain_dir: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
