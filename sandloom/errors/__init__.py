@@ -46,6 +46,7 @@ from sandloom.errors.files import (
     OperationSeen,
     PathInvalid,
 )
+from sandloom.errors.objects import DigestMismatch, ObjectStoreUnavailable
 from sandloom.errors.processes import (
     DatabaseDriverMissing,
     DatabaseUnsuitable,
@@ -80,6 +81,7 @@ __all__ = [
     "CursorInvalid",
     "DatabaseDriverMissing",
     "DatabaseUnsuitable",
+    "DigestMismatch",
     "DirectTasksOff",
     "DirectoryNotEmpty",
     "DiskFull",
@@ -103,6 +105,7 @@ __all__ = [
     "ModelAccessUnavailable",
     "NoWorkerAvailable",
     "NotFound",
+    "ObjectStoreUnavailable",
     "OperationExpired",
     "OperationSeen",
     "ParallelLimit",
