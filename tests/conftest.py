@@ -19,6 +19,7 @@ from tests.services.mariadb import MariaDBServer
 from tests.services.need import in_ci, missing
 from tests.services.postgres import PostgresServer, migrate
 from tests.services.process import stop_everything
+from tests.services.rclone import S3Server
 from tests.services.redis import RedisServer
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 
 SERVER_FIXTURES = {
     "postgres", "mariadb", "redis_server", "redis_url", "private_postgres", "private_mariadb", "private_redis",
-    "postgres_url",
+    "postgres_url", "s3",
 }  # fmt: skip
-Server = TypeVar("Server", PostgresServer, MariaDBServer, RedisServer)
+Server = TypeVar("Server", PostgresServer, MariaDBServer, RedisServer, S3Server)
 # What is quick and says most comes first.
 ORDER = ("architecture", "unit", "docs", "contract", "properties", "services", "migration", "integration", "isolation")
 _numbers = itertools.count(1)
-_started: list[PostgresServer | MariaDBServer | RedisServer] = []
+_started: list[PostgresServer | MariaDBServer | RedisServer | S3Server] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -98,6 +99,13 @@ def mariadb(services_directory: Path) -> Iterator[MariaDBServer]:
 def redis_server(services_directory: Path) -> Iterator[RedisServer]:
     """The run's Redis server; a test that breaks it wants ``private_redis``."""
     server = RedisServer(services_directory / "redis")
+    yield from _running(server)
+
+
+@pytest.fixture(scope="session")
+def s3(services_directory: Path) -> Iterator[S3Server]:
+    """The run's S3 server; a test takes a bucket name of its own."""
+    server = S3Server(services_directory / "s3")
     yield from _running(server)
 
 

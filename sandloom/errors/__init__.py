@@ -47,6 +47,7 @@ from sandloom.errors.files import (
     OperationSeen,
     PathInvalid,
 )
+from sandloom.errors.objects import DigestMismatch, ObjectStoreUnavailable
 from sandloom.errors.processes import (
     DatabaseDriverMissing,
     DatabaseUnsuitable,
@@ -82,6 +83,7 @@ __all__ = [
     "CursorInvalid",
     "DatabaseDriverMissing",
     "DatabaseUnsuitable",
+    "DigestMismatch",
     "DirectTasksOff",
     "DirectoryNotEmpty",
     "DiskFull",
@@ -105,6 +107,7 @@ __all__ = [
     "ModelAccessUnavailable",
     "NoWorkerAvailable",
     "NotFound",
+    "ObjectStoreUnavailable",
     "OperationExpired",
     "OperationSeen",
     "ParallelLimit",

@@ -45,6 +45,8 @@ def contradictions(settings: Settings) -> list[str]:
         problems.append("SANDBOX_ISOLATION_REQUIRED_FEATURES and SANDBOX_ISOLATION_OPTIONAL_FEATURES share a name")
     problems += _budget_problems(s)
     problems += _path_problems(s)
+    if s.object_store_backend == "s3" and not s.blobstore_bucket:
+        problems.append("SANDBOX_BLOBSTORE_BUCKET is required when SANDBOX_OBJECT_STORE_BACKEND is s3")
     problems += [
         f"SANDBOX_{name.upper()} may hold printable ASCII without spaces only"
         for name in ("internal_token", "internal_token_previous")

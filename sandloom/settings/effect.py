@@ -9,9 +9,8 @@ NO_EFFECT_YET = frozenset(
         "cargo_registry_url",
         "maven_repository_url", "rust_launcher_dir", "template_root", "template_cache_max_bytes",
         "template_max_extract_bytes", "template_max_archive_bytes", "template_snapshot_max_entries",
-        "template_snapshot_max_depth", "template_snapshot_timeout_seconds", "object_store_backend",
-        "blobstore_endpoint", "blobstore_bucket", "blobstore_base_prefix", "blobstore_region", "blobstore_access_key",
-        "blobstore_secret_key", "suspend_snapshot", "disk_high_watermark_percent", "min_free_bytes",
+        "template_snapshot_max_depth", "template_snapshot_timeout_seconds", "suspend_snapshot",
+        "disk_high_watermark_percent", "min_free_bytes",
         "min_free_inodes", "mcp_allowed_hosts",
     }
 )  # fmt: skip

@@ -35,9 +35,11 @@ def test_what_is_used_is_not_called_without_effect(used: set[str]) -> None:
 
 
 def test_whoever_sets_one_without_effect_is_told() -> None:
-    settings = Settings.load({"SANDBOX_TEMPLATE_ROOT": "/t", "BLOBSTORE_BUCKET": "b", "SANDBOX_PORT": "1"})
+    settings = Settings.load(
+        {"SANDBOX_TEMPLATE_ROOT": "/t", "SANDBOX_TEMPLATE_MAX_EXTRACT_BYTES": "1", "SANDBOX_PORT": "1"}
+    )
     assert settings.warnings == (
-        "SANDBOX_BLOBSTORE_BUCKET has no effect in this release",
+        "SANDBOX_TEMPLATE_MAX_EXTRACT_BYTES has no effect in this release",
         "SANDBOX_TEMPLATE_ROOT has no effect in this release",
     )
     assert settings.embedded().warnings == settings.warnings

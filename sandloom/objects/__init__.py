@@ -1,0 +1,41 @@
+"""The object store: where snapshots and templates are kept beyond the life of a worker's disk."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from sandloom.errors import SettingsInvalid
+from sandloom.objects.contract import ObjectInfo, ObjectMissing, ObjectStore
+from sandloom.objects.digests import Sha256, checked
+
+if TYPE_CHECKING:
+    from sandloom.settings import Settings
+
+__all__ = ["ObjectInfo", "ObjectMissing", "ObjectStore", "Sha256", "checked", "open_object_store"]
+
+ENTRY_POINTS = "agent_sandbox.object_stores"
+
+
+def open_object_store(settings: Settings) -> ObjectStore | None:
+    """The store that the settings name, None for ``disabled``. Nothing is contacted yet.
+
+    Raises SettingsInvalid for ``s3`` without a bucket, and for an entry point that is missing, doubled or no callable.
+    """
+    backend = settings.object_store_backend
+    if backend == "disabled" or (backend == "auto" and not settings.blobstore_bucket):
+        return None
+    if backend in ("auto", "s3"):
+        from sandloom.objects.s3 import S3Store
+
+        return S3Store.of(settings)
+    found = list(metadata.entry_points(group=ENTRY_POINTS, name=backend))
+    if len(found) != 1:
+        raise SettingsInvalid(
+            f"SANDBOX_OBJECT_STORE_BACKEND: {len(found)} entry points of {ENTRY_POINTS} have this name; one must"
+        )
+    create = found[0].load()
+    if not callable(create):
+        raise SettingsInvalid("SANDBOX_OBJECT_STORE_BACKEND: the entry point is not callable")
+    store: ObjectStore = create(settings)
+    return store
