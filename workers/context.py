@@ -15,6 +15,7 @@ from workers.gates import Gates
 from workers.homes import Homes
 from workers.identity import Identity
 from workers.lifecycle import Lifecycle
+from workers.templates import Templates
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +40,4 @@ class NodeContext:
     gates: Gates
     commands: Commands
     lifecycle: Lifecycle
+    templates: Templates

@@ -46,6 +46,7 @@ from workers.results import Results
 from workers.services import Services
 from workers.sweep import Sweeper
 from workers.tasks import node_lanes, register_maintenance, register_node
+from workers.templates import open_templates
 from workers.translate import Ending, budgets_of, group_of
 
 log = get_logger("sandloom.workers.node")
@@ -123,9 +124,11 @@ class Node:
         )
         gates = Gates()
         budgets = budgets_of(settings)
+        templates = open_templates(settings, ground.worker_id)
         homes = Homes(
             identity, ground.root, services.sandboxes, gates, _file_limits(settings),
             lambda key, directories, uid: ground.disk.room(group_of(key), directories, budgets, uid),
+            templates,
         )  # fmt: skip
         runner = Runner(ground.spawner, ground.groups, ground.disk)
         engine = Engine(runner, ground.plan, settings, ground.toolchains.env)
@@ -136,7 +139,7 @@ class Node:
         )  # fmt: skip
         self._context = NodeContext(
             settings, identity, services.keys, services.bus, services.sandboxes, services.execs, services.fleet, homes,
-            gates, self.commands, lifecycle,
+            gates, self.commands, lifecycle, templates,
         )  # fmt: skip
         self._janitor = Janitor(identity, ground.root, services.sandboxes, gates, lifecycle)
         self._build_front(identity)

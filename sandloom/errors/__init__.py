@@ -71,6 +71,7 @@ from sandloom.errors.sandboxes import (
     WorkspaceFailed,
 )
 from sandloom.errors.streams import CursorAhead, CursorInvalid, EventsPruned, StreamLimit
+from sandloom.errors.templates import TemplateConflict, TemplateInvalid, TemplateNameTaken, TemplateNotFound
 
 __all__ = [
     "REGISTRY",
@@ -130,6 +131,10 @@ __all__ = [
     "StaleGeneration",
     "StaleRoute",
     "StreamLimit",
+    "TemplateConflict",
+    "TemplateInvalid",
+    "TemplateNameTaken",
+    "TemplateNotFound",
     "Unauthorized",
     "Unavailable",
     "UnsupportedMediaType",

@@ -130,7 +130,8 @@ def _owned(spec: Spec) -> list[str]:
         (owned.envs, "/envs"),
         (owned.cache, "/cache"),
     )
-    return [word for source, target in pairs for word in ("--bind", source, target)]
+    args = [word for source, target in pairs for word in ("--bind", source, target)]
+    return args + [word for name, tree in spec.templates for word in ("--ro-bind", tree, f"/envs/{name}")]
 
 
 def _channels(plan: Plan) -> list[str]:

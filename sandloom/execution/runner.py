@@ -177,7 +177,7 @@ def _request(
             "timeout_seconds": spec.timeout_seconds,
             "grace_seconds": spec.terminate_grace_seconds,
             "fixed_sources": fixed_sources,
-            "own_sources": _sources(spec.home_dirs.all),
+            "own_sources": _sources((*spec.home_dirs.all, *(tree for _, tree in spec.templates))),
             "attach": [] if group is None else group.attach,
             "open": _files_to_open(spec),
             "enters": line.enters,

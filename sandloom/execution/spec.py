@@ -152,7 +152,8 @@ class Spec:
 
     ``env`` holds only the caller's variables, ``runtime_env`` those that the deployment sets (proxies, toolchains); the
     base environment is added by the engine. ``max_output_bytes`` counts per stream. ``budgets`` bound all commands of
-    the sandbox together, whose cgroup is named ``group``; ``own_budgets`` bound this command alone.
+    the sandbox together, whose cgroup is named ``group``; ``own_budgets`` bound this command alone. ``templates``:
+    names and host directories of what is mounted read-only below ``/envs``.
     """
 
     name: str
@@ -173,6 +174,7 @@ class Spec:
     group: str = ""
     budgets: Budgets = field(default_factory=Budgets)
     own_budgets: Budgets = field(default_factory=Budgets)
+    templates: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
