@@ -33,6 +33,8 @@ WRITES: dict[str, Write] = {
     "ready": lambda w: w.sandboxes.mark_ready(w.fence1),
     "ready but empty": lambda w: w.sandboxes.mark_ready(w.fence1, "lost"),
     "touch": lambda w: w.sandboxes.touch(w.fence1, "op"),
+    "hold": lambda w: w.sandboxes.hold(w.fence1),
+    "let go": lambda w: w.sandboxes.let_go(w.fence1),
     "release": lambda w: w.sandboxes.begin_release(key(), None, "tester", "released"),
     "finish release": lambda w: w.sandboxes.finish_release(w.fence1),
     "restart": lambda w: w.restart(),
@@ -103,6 +105,11 @@ def idle(world: World) -> None:
     world.forget_activity()
 
 
+def held(world: World) -> None:
+    """The service has the sandbox for itself."""
+    world.sandboxes.hold(world.started().fence)
+
+
 def overdue(world: World) -> None:
     """A command waits for long and nobody seems to have heard of it."""
     route = world.started()
@@ -145,7 +152,8 @@ STATES: dict[State, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     drifted: (("recount",), ("recount", "resolve other", "release", "restart")),
     idle: (
-        ("resolve", "idle", "admit whole", "touch"),
-        ("resolve", "admit", "admit whole", "touch", "release", "idle", "restart"),
+        ("resolve", "idle", "admit whole", "touch", "hold"),
+        ("resolve", "admit", "admit whole", "touch", "hold", "release", "idle", "restart"),
     ),
+    held: (("let go", "restart"), ("let go", "hold", "admit", "touch", "release", "restart")),
 }  # fmt: skip
