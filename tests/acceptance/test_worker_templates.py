@@ -30,7 +30,14 @@ def bucket() -> str:
 
 @pytest.fixture
 def fleet(postgres_url: str, redis_url: str, s3: S3Server, bucket: str, data_dir: Path) -> Iterator[WorkerFleet]:
-    opened = WorkerFleet(postgres_url, redis_url, data_dir, SANDBOX_WORKER_CAPACITY="1", **s3.environment(bucket))
+    opened = WorkerFleet(
+        postgres_url,
+        redis_url,
+        data_dir,
+        SANDBOX_WORKER_CAPACITY="1",
+        SANDBOX_HEARTBEAT_TTL_SECONDS="20",
+        **s3.environment(bucket),
+    )
     yield opened
     opened.close()
 
