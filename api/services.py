@@ -16,12 +16,15 @@ from sandloom.execs.service import Execs
 from sandloom.files.channel import ByteChannel
 from sandloom.files.service import Files
 from sandloom.fleet.service import Fleet
+from sandloom.objects import open_object_store
 from sandloom.sandboxes.gateway import SandboxGateway
 from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.sandboxes.suspension import Suspensions
 from sandloom.settings import Settings
 from sandloom.streams import open_bus
 from sandloom.telemetry import get_logger
+from sandloom.templates.catalog import Catalog
+from sandloom.templates.gateway import TemplateGateway
 
 _log = get_logger("api.services")
 
@@ -38,6 +41,7 @@ class Services:
     execs: Execs
     exec_gateway: ExecGateway
     files: Files
+    templates: TemplateGateway
     fleet: Fleet
     waits: Slots
     streams: Slots
@@ -94,6 +98,8 @@ def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublish
         settings.idle_ttl_seconds,
     )
     sandbox_gateway = SandboxGateway(sandboxes, Suspensions(db, sandbox_policy), control)
+    fleet = Fleet(db)
+    store = open_object_store(settings)
     return Services(
         settings=settings,
         db=db,
@@ -110,7 +116,15 @@ def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublish
             max_file_api_bytes=settings.max_file_api_bytes,
             max_raw_file_bytes=settings.max_raw_file_bytes,
         ),
-        fleet=Fleet(db),
+        templates=TemplateGateway(
+            sandboxes,
+            sandbox_gateway,
+            control,
+            fleet,
+            None if store is None else Catalog(store, shared=True),
+            settings.template_snapshot_timeout_seconds,
+        ),
+        fleet=fleet,
         waits=Slots(settings.max_waits),
         streams=Slots(settings.max_streams),
     )

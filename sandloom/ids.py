@@ -13,6 +13,9 @@ DEFAULT_TENANT = "default"
 NAME_PATTERN = r"^[A-Za-z0-9_.:-]{3,128}$"
 RESERVED_NAMES = frozenset({"resolve", "mcp", "diagnostics"})
 _NAME = re.compile(NAME_PATTERN.replace("$", r"\Z"))
+#: Names of templates, which become names of directories.
+TEMPLATE_NAME_PATTERN = r"[a-z0-9][a-z0-9._-]{0,63}"
+_TEMPLATE = re.compile(rf"{TEMPLATE_NAME_PATTERN}\Z")
 _WORKER = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 
 
@@ -38,6 +41,10 @@ class ExecKey(NamedTuple):
 def is_name(value: str) -> bool:
     """Whether ``value`` may be a sandbox, exec or scope id."""
     return bool(_NAME.match(value)) and value not in RESERVED_NAMES
+
+
+def is_template_name(value: str) -> bool:
+    return bool(_TEMPLATE.match(value))
 
 
 def is_worker_id(value: str) -> bool:

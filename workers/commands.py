@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from sandloom.contracts.ports import Bus
@@ -75,6 +75,7 @@ class Engine:
     runner: Runner
     plan: Plan
     settings: Settings
+    toolchain_env: Mapping[str, str]
 
 
 class Commands:
@@ -94,7 +95,7 @@ class Commands:
         self._homes = homes
         self._engine = engine
         self._limits = limits_of(engine.settings)
-        self._runtime_env = RuntimeEnvironment(engine.settings)
+        self._runtime_env = RuntimeEnvironment(engine.settings, engine.toolchain_env)
         self._bus = bus
         self._given_up = given_up
         self._flusher = Flusher()

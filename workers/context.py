@@ -16,6 +16,7 @@ from workers.homes import Homes
 from workers.identity import Identity
 from workers.lifecycle import Lifecycle
 from workers.suspender import Suspender
+from workers.templates import Templates
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +42,4 @@ class NodeContext:
     commands: Commands
     lifecycle: Lifecycle
     suspender: Suspender
+    templates: Templates

@@ -22,6 +22,8 @@ from sandloom.execution.process import Spawner
 from sandloom.execution.reap import kill_bwraps_of, kill_uid_range
 from sandloom.execution.root_directory import make_own
 from sandloom.execution.spec import BudgetsUnavailable, Level, Network, Plan
+from sandloom.execution.toolchain_checks import Toolchains
+from sandloom.execution.toolchains import ToolchainRequest
 from sandloom.execution.workspace import RootUnusable, WorkspaceRoot
 from sandloom.settings import Settings
 from sandloom.telemetry import get_logger
@@ -48,6 +50,7 @@ class Ground:
     report: ProbeReport
     groups: Groups | None
     disk: DiskBudgets
+    toolchains: Toolchains
     _held: ExitStack = field(repr=False)
 
     @property
@@ -95,11 +98,14 @@ def prepare(settings: Settings) -> Ground:
         request = probe_request(settings, state, uid_range[1])
         report = _prove(probe(request, spawner, groups, no_groups))
         assert report.plan is not None
+        # Their checks go on while other things are made ready.
+        toolchains = Toolchains(ToolchainRequest.of(settings), request, report.plan, spawner)
+        plan = toolchains.plan
         if not root.empty_trash(TRASH_SECONDS):
             log.info("trash of an earlier life is not empty yet")
-        disk = _disk(settings, request, report.plan, spawner)
+        disk = _disk(settings, request, plan, spawner)
         stack.callback(disk.close)
-        return Ground(root, worker_id, uid_range, spawner, report.plan, report, groups, disk, stack.pop_all())
+        return Ground(root, worker_id, uid_range, spawner, plan, report, groups, disk, toolchains, stack.pop_all())
 
 
 def engine_directory(settings: Settings, root: WorkspaceRoot, worker_id: str) -> Path:
@@ -247,11 +253,5 @@ def capabilities(settings: Settings, ground: Ground, exposure: DialReport) -> di
         "network_mode": settings.network_mode,
         "control_plane": exposure.to_dict(),
         "bwrap_version": report.bwrap_version,
-        "toolchains": {
-            "configured": list(settings.toolchains),
-            "available": [],
-            "checks": {},
-            "isolation_hints": [],
-            "unavailable_at_this_level": [],
-        },
+        "toolchains": ground.toolchains.report().to_dict(),
     }

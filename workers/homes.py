@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sandloom.errors import SandloomError, SnapshotUnavailable, StaleRoute, WorkspaceFailed
 from sandloom.execution.directories import Directories
@@ -23,6 +23,7 @@ from sandloom.telemetry import get_logger
 from workers.gates import Gates
 from workers.identity import Identity
 from workers.snapshots import Snapshots
+from workers.templates import Templates
 from workers.translate import Home, file_error
 
 log = get_logger("sandloom.workers.homes")
@@ -49,7 +50,8 @@ class Homes:
         gates: Gates,
         limits: FileLimits,
         room_of: Callable[[SandboxKey, Directories, int], Room],
-        snapshots: Snapshots | None = None,
+        templates: Templates,
+        snapshots: Snapshots | None,
     ) -> None:
         self._identity = identity
         self._root = root
@@ -58,6 +60,7 @@ class Homes:
         self._gates = gates
         self._limits = limits
         self._room_of = room_of
+        self._templates = templates
         self._snapshots = snapshots
         self._known: dict[SandboxKey, _Known] = {}
         self._lock = threading.Lock()
@@ -100,6 +103,34 @@ class Homes:
     def forget(self, key: SandboxKey) -> None:
         with self._lock:
             self._known.pop(key, None)
+        self._templates.forget(key)
+
+    @contextmanager
+    def alone(self, key: SandboxKey, generation: int) -> Iterator[Home]:
+        """Inside, no command runs and no file call begins; nobody else is kept waiting. Raises as ``home`` does, and
+        SandboxBusy; StaleRoute at the end when the sandbox has moved on meanwhile."""
+        home = self.home(key, generation)
+        fence = self._identity.fence(key, generation)
+        self._sandboxes.hold(fence)
+        try:
+            with self._gates.exclusive(key):
+                pass  # the file calls that had begun are over
+            yield home
+        finally:
+            held = self._sandboxes.let_go(fence)
+        if not held:
+            raise StaleRoute
+
+    def change_templates(self, key: SandboxKey, generation: int, attached: Mapping[str, str]) -> None:
+        """What later commands have mounted. Raises FileFault, StaleRoute."""
+        known = self._cached(key, generation)
+        if known is None:
+            raise StaleRoute
+        mounted = self._templates.mount(key, known.home, attached)
+        with self._lock:
+            if self._known.get(key) is known:
+                home = replace(known.home, templates=mounted)
+                self._known[key] = _Known(generation, home, known.files)
 
     def _owned(self, key: SandboxKey, generation: int) -> Route:
         route = self._sandboxes.current(key, generation)
@@ -140,8 +171,9 @@ class Homes:
         directories = self._root.directories(route.key)
         room = self._room_of(route.key, directories, uid)
         files = SandboxFiles(directories, uid, gid, self._root.trash, self._limits, room=room)
+        home = self._templates.restore(route.key, Home(uid, gid, directories))
         with self._lock:
-            self._known[route.key] = _Known(route.generation, Home(uid, gid, directories), files)
+            self._known[route.key] = _Known(route.generation, home, files)
 
 
 def account_of(sandbox_uid: int) -> tuple[int, int]:

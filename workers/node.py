@@ -48,6 +48,7 @@ from workers.snapshots import Snapshots
 from workers.suspender import Suspender
 from workers.sweep import Sweeper
 from workers.tasks import node_lanes, register_maintenance, register_node
+from workers.templates import open_templates
 from workers.translate import Ending, budgets_of, group_of
 
 log = get_logger("sandloom.workers.node")
@@ -126,12 +127,14 @@ class Node:
         gates = Gates()
         budgets = budgets_of(settings)
         snapshots = Snapshots(services.objects, ground.root) if services.objects is not None else None
+        templates = open_templates(settings, ground.worker_id, services.objects)
         homes = Homes(
             identity, ground.root, services.sandboxes, services.suspensions, gates, _file_limits(settings),
             lambda key, directories, uid: ground.disk.room(group_of(key), directories, budgets, uid),
-            snapshots,
+            templates, snapshots,
         )  # fmt: skip
-        engine = Engine(Runner(ground.spawner, ground.groups, ground.disk), ground.plan, settings)
+        runner = Runner(ground.spawner, ground.groups, ground.disk)
+        engine = Engine(runner, ground.plan, settings, ground.toolchains.env)
         self.commands = Commands(identity, services.execs, homes, engine, services.bus, lambda: self._lease.passed)
         lifecycle = Lifecycle(
             identity, ground.root, services.sandboxes, services.execs, self.commands, homes, gates,
@@ -150,7 +153,7 @@ class Node:
         )
         self._context = NodeContext(
             settings, identity, services.keys, services.bus, services.sandboxes, services.execs, services.fleet, homes,
-            gates, self.commands, lifecycle, suspender,
+            gates, self.commands, lifecycle, suspender, templates,
         )  # fmt: skip
         self._janitor = Janitor(identity, ground.root, services.sandboxes, gates, lifecycle)
         self._build_front(identity)

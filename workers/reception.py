@@ -26,6 +26,7 @@ class Lane(StrEnum):
     FILES = "files"
     SEARCH = "search"
     LIFECYCLE = "lifecycle"
+    TEMPLATES = "templates"
 
 
 #: Threads, and how many messages may wait, of each control lane.
@@ -34,6 +35,7 @@ LANE_SIZES: Mapping[Lane, tuple[int, int]] = {
     Lane.FILES: (8, 500),
     Lane.SEARCH: (3, 200),
     Lane.LIFECYCLE: (6, 2_000),
+    Lane.TEMPLATES: (2, 100),
 }
 
 

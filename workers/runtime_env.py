@@ -1,4 +1,4 @@
-"""Variables that the deployment gives to every command: proxies and toolchain mirrors. Pure apart from its counter."""
+"""Variables that the deployment gives to every command: proxies and toolchains. Pure apart from its counter."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from sandloom.settings import Settings
 
 
 class RuntimeEnvironment:
-    """The proxies take turns, one for each command."""
+    """The proxies take turns, one for each command. ``toolchains``: their variables."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._fixed = mirrors(settings)
+    def __init__(self, settings: Settings, toolchains: Mapping[str, str]) -> None:
+        self._fixed = toolchains
         self._proxies = settings.http_proxies
         self._no_proxy = ",".join(settings.no_proxy)
         self._turns = itertools.count()
@@ -24,16 +24,3 @@ class RuntimeEnvironment:
         names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
         excepted = {"no_proxy": self._no_proxy, "NO_PROXY": self._no_proxy}
         return {**self._fixed, **dict.fromkeys(names, proxy), **excepted}
-
-
-def mirrors(settings: Settings) -> dict[str, str]:
-    """Where the toolchains fetch from, as far as a variable can say it."""
-    values = {
-        "PIP_INDEX_URL": settings.python_index_url,
-        "UV_DEFAULT_INDEX": settings.python_index_url,
-        "npm_config_registry": settings.npm_registry,
-        "GOPROXY": settings.go_proxy,
-        "GOSUMDB": settings.go_sumdb,
-        "JAVA_HOME": str(settings.java_home) if settings.java_home else None,
-    }
-    return {name: value for name, value in values.items() if value}

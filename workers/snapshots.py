@@ -1,8 +1,9 @@
 """What a sandbox holds, kept in the object store while it sleeps.
 
-A snapshot is one compressed tar archive for each directory, and a manifest with the digests of their parts. The
-manifest is written last, and its own digest is part of the snapshot's name, which the database keeps: whatever was
-exchanged or damaged in the store is found before any of it is unpacked. ``/cache`` is left out.
+A snapshot is one compressed tar archive for each directory, and a manifest with the digests of their parts and the
+templates that are attached. The manifest is written last, and its own digest is part of the snapshot's name, which the
+database keeps: whatever was exchanged or damaged in the store is found before any of it is unpacked. ``/cache`` is left
+out.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import zstandard
 
 from sandloom.errors import DigestMismatch, SnapshotFailed
+from sandloom.execution import template_mounts
 from sandloom.execution.archive_in import Extraction
 from sandloom.execution.archive_out import ArchiveOut
 from sandloom.execution.directories import Directories
@@ -57,7 +59,8 @@ class Snapshots:
         place = f"{_all_of(key)}{token}/"
         directories = self._root.directories(key)
         members = {name: self._save(place, name, directories) for name in MEMBERS}
-        manifest = json.dumps({"v": 1, "part_bytes": PART_BYTES, "members": members}).encode()
+        templates = template_mounts.remembered(directories)
+        manifest = json.dumps({"v": 1, "part_bytes": PART_BYTES, "members": members, "templates": templates}).encode()
         digest = hashlib.sha256(manifest).hexdigest()
         self._store.put(f"{place}manifest.json", [manifest], sha256=digest)
         return f"{token}.{digest}"
@@ -78,6 +81,8 @@ class Snapshots:
                 os.close(staging_fd)
 
         self._root.create_filled(key, uid, gid, fill)
+        if manifest["templates"]:
+            template_mounts.remember(self._root.directories(key), manifest["templates"])
 
     def is_there(self, key: SandboxKey, snapshot: str) -> bool:
         """Whether its manifest, and every archive in the size that it says, is in the store."""

@@ -91,11 +91,12 @@ _FILES: Mapping[FaultKind, type[SandloomError]] = {
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where a sandbox lives on this host and as whom."""
+    """Where a sandbox lives on this host and as whom. ``templates``: see ``Spec``."""
 
     uid: int
     gid: int
     directories: Directories
+    templates: tuple[tuple[str, str], ...] = ()
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -147,6 +148,7 @@ def spec_of(
         group=group_of(record.key.sandbox),
         budgets=budgets_of(settings),
         own_budgets=Budgets(**request.limits),
+        templates=home.templates,
     )
 
 

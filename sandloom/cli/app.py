@@ -18,6 +18,7 @@ from sandloom.cli import (
     remote_files,
     remote_runs,
     remote_sandboxes,
+    remote_templates,
     servers,
 )
 from sandloom.cli.invocation import Invocation
@@ -71,6 +72,16 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-for _module in (servers, demo, database, doctor, configuration, remote_runs, remote_sandboxes, remote_files):
+for _module in (
+    servers,
+    demo,
+    database,
+    doctor,
+    configuration,
+    remote_runs,
+    remote_sandboxes,
+    remote_files,
+    remote_templates,
+):
     for _command in _module.COMMANDS:
         cli.add_command(_command)

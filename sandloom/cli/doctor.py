@@ -6,7 +6,6 @@ Servers of the deployment are dialled, from a sandbox that shares the host's net
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,7 +21,6 @@ from sandloom.settings import Settings, unsupported
 from sandloom.settings.control_plane import control_plane
 
 SCHEMA_VERSION = 1
-_PROGRAMS = {"python": "python3", "node": "node", "go": "go", "rust": "cargo", "java": "java"}
 
 
 @click.command()
@@ -45,6 +43,8 @@ def examine(settings: Settings) -> dict[str, Any]:
     from sandloom.execution.dial import DialReport, dial
     from sandloom.execution.probe import ProbeReport, probe
     from sandloom.execution.process import Spawner
+    from sandloom.execution.toolchain_checks import Toolchains
+    from sandloom.execution.toolchains import ToolchainRequest
 
     with _state_directory() as state_dir:
         spawner = Spawner()
@@ -53,8 +53,11 @@ def examine(settings: Settings) -> dict[str, Any]:
             request = _request(settings, state_dir)
             found: ProbeReport = probe(request, spawner, groups, no_groups)
             exposure = DialReport()
+            toolchains: dict[str, Any] = {"configured": list(settings.toolchains), "available": [], "checks": {}}
             if found.plan is not None:
+                checked = Toolchains(ToolchainRequest.of(settings), request, found.plan, spawner)
                 exposure = dial(request, found.plan, spawner, control_plane(settings))
+                toolchains = {**checked.report().to_dict(), "details": checked.report().details}
         finally:
             spawner.close()
             if groups is not None:
@@ -73,7 +76,11 @@ def examine(settings: Settings) -> dict[str, Any]:
         "can_start": not problems,
         "problems": problems,
         "warnings": [*settings.warnings, *found.warnings, *(exposed if local else [])],
-        "capabilities": {**_capabilities(settings, found, exposure), "disk_budget": disk},
+        "capabilities": {
+            **_capabilities(settings, found, exposure),
+            "disk_budget": disk,
+            "toolchains": toolchains,
+        },
     }
 
 
@@ -101,7 +108,6 @@ def _capabilities(settings: Settings, found: Any, exposure: Any) -> dict[str, An
             "budgets": bool(found.controllers),
             "controllers": sorted(found.controllers),
         },
-        "toolchains": _toolchains(settings),
     }
 
 
@@ -162,13 +168,6 @@ def _state_directory() -> Iterator[Path]:
         yield path
 
 
-def _toolchains(settings: Settings) -> dict[str, list[str]]:
-    """By the programs on the system path that sandboxes see."""
-    path = "/usr/local/bin:/usr/bin:/bin"
-    available = [name for name in settings.toolchains if shutil.which(_PROGRAMS[name], path=path)]
-    return {"configured": list(settings.toolchains), "available": available}
-
-
 def _print(report: dict[str, Any]) -> None:
     found = report["capabilities"]
     values = {
@@ -181,11 +180,13 @@ def _print(report: dict[str, Any]) -> None:
         "disk budget": found["disk_budget"]["mode"],
         "cgroup budgets": ", ".join(found["resource_control"]["controllers"]) or "no",
         "bubblewrap": f"{found['bubblewrap']['version'] or 'none'} {found['bubblewrap']['path'] or ''}".strip(),
-        "toolchains": ", ".join(found["toolchains"]["available"]) or "none",
+        "toolchains": ", ".join(f"{name} {what}" for name, what in found["toolchains"]["checks"].items()) or "none",
     }
     print_value(values)
     for failure in found["probe_failures"]:
         click.echo(f"failed: {failure['level']}: {failure['message']}")
+    for hint in found["toolchains"].get("isolation_hints", []):
+        click.echo(f"toolchain {hint}")
     for title in ("problems", "warnings"):
         for line in report[title]:
             click.echo(f"{title[:-1]}: {line}")

@@ -76,6 +76,7 @@ from sandloom.errors.sandboxes import (
     WorkspaceFailed,
 )
 from sandloom.errors.streams import CursorAhead, CursorInvalid, EventsPruned, StreamLimit
+from sandloom.errors.templates import TemplateConflict, TemplateInvalid, TemplateNameTaken, TemplateNotFound
 
 __all__ = [
     "REGISTRY",
@@ -140,6 +141,10 @@ __all__ = [
     "StreamLimit",
     "SuspendBusy",
     "SuspendInProgress",
+    "TemplateConflict",
+    "TemplateInvalid",
+    "TemplateNameTaken",
+    "TemplateNotFound",
     "Unauthorized",
     "Unavailable",
     "UnsupportedMediaType",

@@ -20,6 +20,7 @@ ENTER_FD = 5
 SECCOMP_FD = 6
 
 IDENTITY_TARGET = "/run/identity"
+TOOLCHAIN_TARGET = "/run/toolchains"
 
 # Directories that no command can replace by a link.
 _FIXED_PLACES = frozenset({"/", "/tmp", "/workspace", "/home", "/envs", "/cache"})
@@ -97,6 +98,9 @@ def _system(plan: Plan, identity: str) -> list[str]:
         args += ["--symlink" if mount.link else "--ro-bind", mount.source, mount.target]
     args += ["--ro-bind", "/etc" if plan.whole_etc else plan.etc_dir, "/etc"]
     args += ["--perms", "0755", "--dir", "/run", "--ro-bind", identity, IDENTITY_TARGET]
+    if plan.toolchain_dir is not None:
+        # Cargo takes mirrors from files alone, and looks for those upwards from where it is.
+        args += ["--ro-bind", plan.toolchain_dir, TOOLCHAIN_TARGET, "--symlink", "run/toolchains/cargo", "/.cargo"]
     if plan.whole_etc:
         for name in ("passwd", "group", "hosts"):
             args += ["--ro-bind", f"{identity}/{name}", f"/etc/{name}"]
@@ -126,7 +130,8 @@ def _owned(spec: Spec) -> list[str]:
         (owned.envs, "/envs"),
         (owned.cache, "/cache"),
     )
-    return [word for source, target in pairs for word in ("--bind", source, target)]
+    args = [word for source, target in pairs for word in ("--bind", source, target)]
+    return args + [word for name, tree in spec.templates for word in ("--ro-bind", tree, f"/envs/{name}")]
 
 
 def _channels(plan: Plan) -> list[str]:

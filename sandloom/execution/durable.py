@@ -11,17 +11,23 @@ from pathlib import Path
 from sandloom.execution.openat import DIRECTORY_FLAGS
 
 _MAX_SMALL_FILE_BYTES = 4096
+_MAX_LONG_FILE_BYTES = 64 * 1024
 _STAGED = re.compile(r"\..+\.[0-9a-f]{12}")
 
 
-def read_small(path: Path) -> str | None:
+def read_long(path: Path) -> str | None:
+    """As ``read_small``, up to 64 KiB."""
+    return read_small(path, _MAX_LONG_FILE_BYTES)
+
+
+def read_small(path: Path, max_bytes: int = _MAX_SMALL_FILE_BYTES) -> str | None:
     """The stripped text of the file, None when it is not there. Links are not followed."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        return os.read(fd, _MAX_SMALL_FILE_BYTES).decode("utf-8", "replace").strip()
+        return os.read(fd, max_bytes).decode("utf-8", "replace").strip()
     finally:
         os.close(fd)
 

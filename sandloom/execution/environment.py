@@ -22,12 +22,6 @@ _BASE = {
     "LANG": "C.UTF-8",
     "TMPDIR": "/tmp",
     "XDG_CACHE_HOME": "/cache",
-    "PIP_CACHE_DIR": "/cache/pip",
-    "UV_CACHE_DIR": "/cache/uv",
-    "npm_config_cache": "/cache/npm",
-    "GOCACHE": "/cache/go-build",
-    "GOMODCACHE": "/cache/go-mod",
-    "CARGO_HOME": "/cache/cargo",
 }
 
 # What ld.so itself calls unsafe for set-user-id programs, beyond LD_*.
@@ -42,10 +36,12 @@ _LOADER_PREFIXES = ("LD_", "MALLOC_TRACE", "DYLD_")
 _OWNED = frozenset(
     {
         "PATH", "HOME", "USER", "LOGNAME", "PWD",
-        "PIP_CACHE_DIR", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CONFIG_FILE", "PYTHONHOME",
-        "UV_CACHE_DIR", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "XDG_CACHE_HOME",
-        "GOROOT", "GOPATH", "GOPROXY", "GOSUMDB", "GOCACHE", "GOMODCACHE", "GOTOOLCHAIN",
-        "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "JAVA_HOME", "MAVEN_HOME", "M2_HOME", "MAVEN_ARGS",
+        "PIP_CACHE_DIR", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CONFIG_FILE", "PIP_BREAK_SYSTEM_PACKAGES",
+        "PYTHONHOME", "PYTHONUSERBASE", "UV_CACHE_DIR", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_PYTHON_INSTALL_DIR",
+        "UV_TOOL_BIN_DIR", "UV_TOOL_DIR", "XDG_CACHE_HOME", "COREPACK_HOME", "YARN_CACHE_FOLDER",
+        "GOROOT", "GOPATH", "GOPROXY", "GOSUMDB", "GOCACHE", "GOMODCACHE", "GOTOOLCHAIN", "GOBIN",
+        "CARGO_HOME", "CARGO_INSTALL_ROOT", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN",
+        "JAVA_HOME", "MAVEN_HOME", "M2_HOME", "MAVEN_ARGS", "GRADLE_USER_HOME",
     }
 )  # fmt: skip
 # Tools read these in either case.

@@ -130,7 +130,12 @@ class Runner:
         known = self._plan_sources
         if known is None or known[0] is not plan:
             paths = [mount.source for mount in plan.readonly_mounts if not mount.link]
-            known = plan, _sources([*paths, plan.etc_dir, plan.identity_dir, *filter(None, [plan.resolv_conf])])
+            known = (
+                plan,
+                _sources(
+                    [*paths, plan.etc_dir, plan.identity_dir, *filter(None, [plan.resolv_conf, plan.toolchain_dir])]
+                ),
+            )
             self._plan_sources = known
         return known[1]
 
@@ -172,7 +177,7 @@ def _request(
             "timeout_seconds": spec.timeout_seconds,
             "grace_seconds": spec.terminate_grace_seconds,
             "fixed_sources": fixed_sources,
-            "own_sources": _sources(spec.home_dirs.all),
+            "own_sources": _sources((*spec.home_dirs.all, *(tree for _, tree in spec.templates))),
             "attach": [] if group is None else group.attach,
             "open": _files_to_open(spec),
             "enters": line.enters,

@@ -126,6 +126,7 @@ class Plan:
     """How every command of a worker is isolated: what the probe selected by real runs.
 
     ``seccomp_file`` holds the filter's program; ``None``: no filter. ``machine_dir``: see ``machine``.
+    ``toolchain_dir``: see ``toolchain_files``; ``None``: the toolchains need no files.
     """
 
     bwrap: str
@@ -142,6 +143,7 @@ class Plan:
     whole_etc: bool = False
     seccomp_file: str | None = None
     machine_dir: str = ""
+    toolchain_dir: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,8 @@ class Spec:
 
     ``env`` holds only the caller's variables, ``runtime_env`` those that the deployment sets (proxies, toolchains); the
     base environment is added by the engine. ``max_output_bytes`` counts per stream. ``budgets`` bound all commands of
-    the sandbox together, whose cgroup is named ``group``; ``own_budgets`` bound this command alone.
+    the sandbox together, whose cgroup is named ``group``; ``own_budgets`` bound this command alone. ``templates``:
+    names and host directories of what is mounted read-only below ``/envs``.
     """
 
     name: str
@@ -171,6 +174,7 @@ class Spec:
     group: str = ""
     budgets: Budgets = field(default_factory=Budgets)
     own_budgets: Budgets = field(default_factory=Budgets)
+    templates: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from sandloom.fleet.records import NodeInfo, Registration
 from sandloom.ids import ExecKey, SandboxKey
 from sandloom.sandboxes import lifecycle_statements as sandbox_statements
 from sandloom.sandboxes import repository as sandbox_rows
+from sandloom.sandboxes.statements import SERVICE_HOLD
 from sandloom.sandboxes.states import ALIVE, LIVE, SandboxStatus, Workspace
 
 _e, _s, _w = execs.c, sandboxes.c, workers.c
@@ -142,6 +143,7 @@ def _adopt(connection: Connection, worker_id: str, epoch: int) -> int:
             status=SandboxStatus.ASSIGNED,
             workspace=case((_s.ready_us.is_(None), _s.workspace), else_=Workspace.KEPT.value),
             active_execs=sandbox_statements.open_exec_count(),
+            exclusive_exec_id=case((_s.exclusive_exec_id == SERVICE_HOLD, None), else_=_s.exclusive_exec_id),
             total_lifetime_ms=sandbox_statements.lifetime_ms(),
             assigned_us=now_us(),
             status_us=now_us(),

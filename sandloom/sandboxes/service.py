@@ -217,6 +217,24 @@ class Sandboxes:
         except IntegrityError:
             raise OperationSeen from None
 
+    def hold(self, fence: Fence) -> None:
+        """The compare-and-set with which the service takes a quiet sandbox for itself; no command and no file call
+        begins until ``let_go``. Raises StaleRoute, SandboxBusy."""
+
+        def move(connection: Connection) -> None:
+            if statements.HOLD.run(connection, statements.of_fence(fence)) == 1:
+                return
+            row = repository.fetch(connection, fence.key)
+            if row is None or repository.fence_of(row) != fence or row.status not in OPEN:
+                raise StaleRoute
+            raise SandboxBusy
+
+        self._db.write(move)
+
+    def let_go(self, fence: Fence) -> bool:
+        """The end of ``hold``; False when the sandbox has moved on meanwhile."""
+        return self._db.write(lambda connection: statements.LET_GO.run(connection, statements.of_fence(fence)) == 1)
+
     def releasing(self, worker_id: str, epoch: int) -> Iterator[tuple[SandboxKey, int]]:
         """Sandboxes, with their generations, that this owner has yet to release."""
         values = {"of_worker": worker_id, "of_epoch": epoch}

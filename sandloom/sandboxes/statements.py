@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, insert, or_, select, update
+from sqlalchemy import Select, and_, bindparam, insert, literal, or_, select, update
 
 from sandloom.db.clock import now_us
 from sandloom.db.prepared import Query, Write
@@ -66,6 +66,21 @@ KEEP_ALIVE = Write(update(sandboxes).where(IS_KEY).values(last_active_us=bindpar
 TOUCH = Write(
     update(sandboxes).where(IS_FENCE, IS_OPEN, _s.exclusive_exec_id.is_(None)).values(last_active_us=now_us()),
     name="touch",
+)
+
+#: Stands where an exec's id stands while the service itself has the sandbox alone; no exec can have this id.
+SERVICE_HOLD = "#service"
+HOLD = Write(
+    update(sandboxes)
+    .where(IS_FENCE, IS_OPEN, _s.active_execs == 0, _s.exclusive_exec_id.is_(None))
+    .values(exclusive_exec_id=literal(SERVICE_HOLD), last_active_us=now_us()),
+    name="hold",
+)
+LET_GO = Write(
+    update(sandboxes)
+    .where(IS_FENCE, _s.exclusive_exec_id == literal(SERVICE_HOLD))
+    .values(exclusive_exec_id=None, last_active_us=now_us()),
+    name="let_go",
 )
 
 CLAIM_OPERATION = Write(insert(operations), ("tenant_id", "op_id", "seen_us"), "claim_operation")

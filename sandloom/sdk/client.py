@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sandloom.contracts.rest import RouteAnswer
+from sandloom.contracts.templates import TemplateAnswer, TemplateList
 from sandloom.ids import new_id
 from sandloom.sdk.sandbox import Sandbox
 from sandloom.sdk.transport import Transport
@@ -73,6 +74,15 @@ class Client:
         params = {"status": status, "workspace_scope_id": scope, "search": search, "limit": limit, "offset": offset}
         answer = self._transport.call("GET", "/sandboxes", params=params, safe=True)
         return [RouteAnswer.model_validate(item) for item in answer.json()["sandboxes"]]
+
+    def templates(self) -> list[TemplateAnswer]:
+        """What can be attached: the tenant's own templates and the operator's."""
+        answer = self._transport.call("GET", "/templates", safe=True)
+        return TemplateList.model_validate(answer.json()).templates
+
+    def unpublish_template(self, name: str) -> TemplateAnswer:
+        """Take a name out of the catalog; sandboxes that have it mounted keep it."""
+        return TemplateAnswer.model_validate(self._transport.call("DELETE", f"/templates/{name}").json())
 
     def health(self) -> dict[str, Any]:
         """What ``/healthz`` says."""

@@ -11,6 +11,7 @@ from typing import Any, Self
 import httpx
 
 from sandloom.contracts.rest import RouteAnswer
+from sandloom.contracts.templates import TemplateAnswer, TemplateList
 from sandloom.errors import SandloomError, StaleGeneration, StaleRoute, WorkerLost
 from sandloom.ids import new_id
 from sandloom.sdk.events import Event
@@ -23,6 +24,8 @@ from sandloom.sdk.transport import Transport
 _FOREGROUND_SECONDS = 25
 #: Suspending and resuming may move all the files of a sandbox.
 _SLEEP_SECONDS = 240
+#: Building and fetching take as long as the deployment lets them.
+_TEMPLATE_SECONDS = 700
 
 Command = str | Sequence[str]
 Sink = Callable[[str], None]
@@ -117,6 +120,20 @@ class Sandbox:
         params = {"limit": limit, "offset": offset}
         answer = self._transport.call("GET", f"{self.path}/exec", params=params, safe=True)
         return [Result.model_validate(item) for item in answer.json()["execs"]]
+
+    def publish_template(
+        self, name: str, source_path: str = "/envs", *, description: str = "", labels: Mapping[str, str] | None = None
+    ) -> TemplateAnswer:
+        """Publish a directory of this sandbox, in which nothing may run meanwhile (SandboxBusy)."""
+        body = {"name": name, "source_path": source_path, "description": description, "labels": dict(labels or {})}
+        answer = self.fenced("POST", "/templates", json=body, wait_seconds=_TEMPLATE_SECONDS)
+        return TemplateAnswer.model_validate(answer.json())
+
+    def attach_templates(self, *templates: str) -> list[TemplateAnswer]:
+        """Mount these, and no others, read-only at ``/envs/<name>``: ``name``, or ``name@sha256:<hex>``."""
+        body = {"templates": list(templates)}
+        answer = self.fenced("PUT", "/templates", json=body, wait_seconds=_TEMPLATE_SECONDS, safe=True)
+        return TemplateList.model_validate(answer.json()).templates
 
     def refresh(self) -> RouteAnswer:
         """Resolve and connect again, and use the route that comes back; its ``workspace`` tells what became of it."""

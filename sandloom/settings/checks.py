@@ -65,7 +65,9 @@ def _budget_problems(settings: Settings) -> list[str]:
 
 
 def _path_problems(settings: Settings) -> list[str]:
-    names = ("data_dir", "local_root", "shared_root", "template_root", "bubblewrap_path", "java_home")
+    names = (
+        "data_dir", "local_root", "shared_root", "template_root", "bubblewrap_path", "java_home", "rust_launcher_dir",
+    )  # fmt: skip
     return [
         f"SANDBOX_{name.upper()} must be an absolute path"
         for name in names

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-NO_EFFECT_YET = frozenset(
-    {
-        "cargo_registry_url",
-        "maven_repository_url", "rust_launcher_dir", "template_root", "template_cache_max_bytes",
-        "template_max_extract_bytes", "template_max_archive_bytes", "template_snapshot_max_entries",
-        "template_snapshot_max_depth", "template_snapshot_timeout_seconds",
-        "min_free_inodes", "mcp_allowed_hosts",
-    }
-)  # fmt: skip
+NO_EFFECT_YET = frozenset({"min_free_inodes", "mcp_allowed_hosts"})
 
 #: Existing deployments set these; the database does what the registry once did.
 COMPATIBILITY_ONLY = frozenset({"registry_backend", "registry_namespace", "redis_url"})

@@ -95,6 +95,11 @@ class Settings(
         return "shared" if self.shared_root else "local"
 
     @property
+    def templates_directory(self) -> Path:
+        root = self.workspace_root
+        return self.template_root or root.with_name(f"{root.name}-templates")
+
+    @property
     def fence_after_seconds(self) -> int:
         """The node ends its commands this long after it sent its last acknowledged renewal."""
         return self.heartbeat_ttl_seconds + self.orphan_running_grace_seconds

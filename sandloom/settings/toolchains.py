@@ -22,8 +22,16 @@ class Toolchains(Group):
     go_sumdb: str | None = setting(None, "Go checksum database exported to commands.")
     cargo_registry_url: str | None = setting(None, "Cargo registry exported to commands.")
     maven_repository_url: str | None = setting(None, "Maven repository exported to commands.")
-    java_home: Path | None = setting(None, "JAVA_HOME of commands.")
-    rust_launcher_dir: Path | None = setting(None, "Directory of the Rust launchers.")
+    java_home: Path | None = setting(
+        None,
+        "JAVA_HOME of commands, below a read-only mount. At `basic` they get launchers for it that need no /proc.",
+        shown="of the `java` on the system's path",
+    )
+    rust_launcher_dir: Path | None = setting(
+        None,
+        "Programs that go before the system's `rustc` and `cargo`, below a read-only mount.",
+        shown="at `basic` launchers that need no /proc, else none",
+    )
 
 
 class Egress(Group):

@@ -11,7 +11,7 @@ from workers.context import NodeContext
 from workers.direct import DirectExecs
 from workers.maintenance import Maintenance
 from workers.reception import EXEC_TASK, Lane
-from workers.tasks import execs, files, sandboxes, searches  # noqa: F401 - they declare their tasks
+from workers.tasks import execs, files, sandboxes, searches, templates  # noqa: F401 - they declare their tasks
 from workers.tasks.requests import PUBLIC, PublicTask, carry_out
 
 MAINTENANCE_TASKS = ("reclaim", "ring_again", "prune")

@@ -1,4 +1,4 @@
-"""``python -m sandloom.execution.native.build``: compiles ``start.c`` where a compiler is there.
+"""``python -m sandloom.execution.native.build``: compiles ``start.c`` and ``exe.c`` where a compiler is there.
 
 Exit status 0 also without one: the spawner does without. 1 when the compiler or every directory fails.
 """
@@ -33,9 +33,9 @@ def compiler() -> list[str] | None:
     return next(([path] for name in _COMPILERS if (path := shutil.which(name))), None)
 
 
-def build() -> Path | None:
-    """The library, built if it is not there; ``None`` without a compiler. Raises ``BuildFailed``."""
-    found = library.find()
+def build(source: Path = library.SOURCE) -> Path | None:
+    """The library of ``source``, built if it is not there; ``None`` without a compiler. Raises ``BuildFailed``."""
+    found = library.find(source)
     if found is not None:
         return found
     command = compiler()
@@ -44,18 +44,18 @@ def build() -> Path | None:
     problems = []
     for directory in library.directories():
         try:
-            return _build_in(directory, command)
+            return _build_in(directory, command, source)
         except OSError as error:
             problems.append(str(error))
     raise BuildFailed("; ".join(problems))
 
 
-def _build_in(directory: Path, command: list[str]) -> Path:
+def _build_in(directory: Path, command: list[str], source: Path) -> Path:
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    target = directory / library.file_name()
+    target = directory / library.file_name(source)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=directory) as scratch:
         draft = Path(scratch, target.name)
-        _compile([*command, *_FLAGS, *_LINKER_FLAGS, "-o", str(draft), str(library.SOURCE)])
+        _compile([*command, *_FLAGS, *_LINKER_FLAGS, "-o", str(draft), str(source)])
         draft.chmod(0o755)
         draft.rename(target)
     if not library.trusted(target):
@@ -75,7 +75,7 @@ def _compile(argv: list[str]) -> None:
 
 def main() -> int:
     try:
-        built = build()
+        built = build() and build(library.EXE_SOURCE)
     except BuildFailed as error:
         print(f"the native helper cannot be built, commands start a little slower: {error}", file=sys.stderr)
         return 1

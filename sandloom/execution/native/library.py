@@ -9,6 +9,8 @@ import stat
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("start.c")
+#: What answers for /proc/self/exe where there is no /proc; nothing of the worker loads it.
+EXE_SOURCE = Path(__file__).with_name("exe.c")
 _PACKAGE_DIRECTORY = SOURCE.parent / "build"
 _LOOSE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -19,16 +21,16 @@ def directories() -> tuple[Path, ...]:
     return _PACKAGE_DIRECTORY, cache.expanduser() / "sandloom"
 
 
-def file_name() -> str:
+def file_name(source: Path = SOURCE) -> str:
     """Another source or machine has another name, so a library is never older than the code that calls it."""
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
-    return f"start-{platform.machine()}-{digest}.so"
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+    return f"{source.stem}-{platform.machine()}-{digest}.so"
 
 
-def find() -> Path | None:
-    """The built library, if there is one that may be trusted."""
+def find(source: Path = SOURCE) -> Path | None:
+    """The library built from ``source``, if there is one that may be trusted."""
     try:
-        candidates = [directory / file_name() for directory in directories()]
+        candidates = [directory / file_name(source) for directory in directories()]
     except (OSError, RuntimeError):
         # No source, or no home directory.
         return None

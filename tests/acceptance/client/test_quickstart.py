@@ -42,6 +42,24 @@ def test_the_example_needs_the_standard_library_only(environment: dict[str, str]
         rest = rest[match.end() :]
 
 
+def test_the_example_of_templates_builds_attaches_and_cannot_change_what_it_attached(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-I", "-S", str(ROOT / "examples" / "templates.py")]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "built: SUCCEEDED"
+    assert re.fullmatch(r"published: tools@sha256:\w{11}… of \d+ bytes", lines[1])
+    assert lines[2:] == [
+        "attached: ['/envs/tools']",
+        "used: '42 /envs/tools\\n'",
+        "after trying to change it: '42 /envs/tools\\n'",
+        "listed: ['tools']",
+        "unpublished and released",
+    ]
+
+
 def test_the_example_reports_a_wrong_token_by_its_code(environment: dict[str, str]) -> None:
     command = [sys.executable, str(ROOT / "examples" / "quickstart.py")]
     env = environment | {"SANDBOX_INTERNAL_TOKEN": "wrong"}

@@ -33,6 +33,8 @@ WRITES: dict[str, Write] = {
     "ready": lambda w: w.sandboxes.mark_ready(w.fence1),
     "ready but empty": lambda w: w.sandboxes.mark_ready(w.fence1, "lost"),
     "touch": lambda w: w.sandboxes.touch(w.fence1, "op"),
+    "hold": lambda w: w.sandboxes.hold(w.fence1),
+    "let go": lambda w: w.sandboxes.let_go(w.fence1),
     "release": lambda w: w.sandboxes.begin_release(key(), None, "tester", "released"),
     "finish release": lambda w: w.sandboxes.finish_release(w.fence1),
     "suspend": lambda w: w.suspensions.begin(w.fence1),
@@ -110,6 +112,11 @@ def lost(world: World) -> None:
 def idle(world: World) -> None:
     world.started()
     world.forget_activity()
+
+
+def held(world: World) -> None:
+    """The service has the sandbox for itself."""
+    world.sandboxes.hold(world.started().fence)
 
 
 def suspending(world: World) -> None:
@@ -198,7 +205,8 @@ STATES: dict[State, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     drifted: (("recount",), ("recount", "resolve other", "release", "restart")),
     idle: (
-        ("resolve", "idle", "admit whole", "touch", "suspend", "suspend idle"),
-        ("resolve", "admit", "admit whole", "touch", "release", "idle", "suspend", "suspend idle", "restart"),
+        ("resolve", "idle", "admit whole", "touch", "hold", "suspend", "suspend idle"),
+        ("resolve", "admit", "admit whole", "touch", "hold", "release", "idle", "suspend", "suspend idle", "restart"),
     ),
+    held: (("let go", "restart"), ("let go", "hold", "admit", "touch", "suspend", "release", "restart")),
 }  # fmt: skip

@@ -14,13 +14,14 @@ from sandloom.errors import (
     SandboxNotFound,
     SandboxSuspended,
     SandloomError,
+    ScopeBusy,
     ScopeMismatch,
     StaleRoute,
     SuspendInProgress,
     WorkerLost,
 )  # fmt: skip
 from sandloom.sandboxes.states import SandboxStatus
-from tests.integration.domain.world import PROFILE, World, key
+from tests.integration.domain.world import PROFILE, World, key, request
 
 # --- resolve ---
 
@@ -290,3 +291,29 @@ def test_touch_is_refused_while_a_lifecycle_command_has_the_sandbox(world: World
     world.sandboxes.touch(route.fence, "op")
     world.running(route, "scoped", "tests")
     world.sandboxes.touch(route.fence)
+
+
+def test_a_sandbox_that_the_service_holds_takes_nothing_until_it_is_let_go(world: World):
+    route = world.started()
+    world.sandboxes.hold(route.fence)
+    for refused in (
+        lambda: world.execs.admit(route.key, 1, request("e1", "scope")),
+        lambda: world.execs.admit(route.key, 1, request("e2")),
+        lambda: world.sandboxes.touch(route.fence),
+        lambda: world.sandboxes.hold(route.fence),
+    ):
+        with pytest.raises((ScopeBusy, FilePathLocked, SandboxBusy)):
+            refused()
+    assert world.sandboxes.let_go(route.fence)
+    assert not world.sandboxes.let_go(route.fence)
+    world.execs.admit(route.key, 1, request("e1", "scope"))
+    with pytest.raises(SandboxBusy):
+        world.sandboxes.hold(route.fence)
+
+
+def test_a_hold_ends_with_the_life_of_its_worker(world: World):
+    route = world.started()
+    world.sandboxes.hold(route.fence)
+    world.restart()
+    assert not world.sandboxes.let_go(route.fence)
+    assert world.sandboxes.get(route.key).exclusive_exec_id is None

@@ -23,6 +23,7 @@ from sandloom.reclaim.service import Reclaim
 from sandloom.reclaim.suspended import Suspended
 from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
+from sandloom.sandboxes.statements import SERVICE_HOLD
 from sandloom.sandboxes.states import ALIVE, HOLDS_SLOT, SandboxStatus
 from sandloom.sandboxes.suspension import Suspensions
 
@@ -222,7 +223,7 @@ def _check_sandbox(connection: Connection, box: Any, open_execs: Sequence[Any]) 
     name = f"{box.sandbox_id} {box.status}"
     assert box.active_execs == len(open_execs), f"{name}: active {box.active_execs}, open {len(open_execs)}"
     whole = [e.exec_id for e in open_execs if e.exec_scope is None]
-    assert whole == ([box.exclusive_exec_id] if box.exclusive_exec_id else []), name
+    assert whole == ([box.exclusive_exec_id] if box.exclusive_exec_id not in (None, SERVICE_HOLD) else []), name
     assert not whole or len(open_execs) == 1, f"{name}: a lifecycle command beside others"
     for row in open_execs:
         owner = (row.generation, row.worker_id, row.worker_epoch, row.open_worker_id)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandloom.errors import DigestMismatch, ObjectStoreUnavailable, SnapshotFailed
+from sandloom.execution import template_mounts
 from sandloom.execution.workspace import WorkspaceRoot
 from sandloom.ids import SandboxKey
 from sandloom.objects import open_object_store
@@ -100,6 +101,15 @@ def test_a_tree_comes_back_on_another_disk(settings: Settings, root: WorkspaceRo
     uid, gid = account_of(UID + 1)
     owners = {(p.lstat().st_uid, p.lstat().st_gid) for p in [again, *again.rglob("*")]}
     assert owners == {(uid, gid)}
+
+
+def test_attached_templates_come_along(settings: Settings, root: WorkspaceRoot, other: WorkspaceRoot):
+    filled(root)
+    attached = {"tools": "0" * 64}
+    template_mounts.remember(root.directories(KEY), attached)
+    name = of(settings, root).save(KEY)
+    of(settings, other).restore(KEY, name, UID, UID)
+    assert template_mounts.remembered(other.directories(KEY)) == attached
 
 
 def test_a_restore_replaces_what_is_there(settings: Settings, root: WorkspaceRoot):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 
 import pytest
 
+from sandloom.execution.toolchains import ToolchainRequest
 from sandloom.settings import Settings
 from sandloom.settings.effect import COMPATIBILITY_ONLY, NO_EFFECT_YET
 from tests.architecture.tree import own_files, shown
 
-#: Read by other settings, by ``unsupported``, or through a property.
+#: Read by other settings, by ``unsupported``, through a property, or by ``ToolchainRequest.of``.
 INDIRECT = {
     "bubblewrap_min_version", "credential_broker", "egress_allowed_hosts", "egress_allowed_literals",
     "egress_denied_addresses", "execution_backend", "local_root", "residency", "shared_root",
-    "strict_settings", "telemetry_sink",
+    "strict_settings", "telemetry_sink", "template_root",
+    *(field.name for field in fields(ToolchainRequest)),
 }  # fmt: skip
 
 
@@ -36,10 +39,10 @@ def test_what_is_used_is_not_called_without_effect(used: set[str]) -> None:
 
 def test_whoever_sets_one_without_effect_is_told() -> None:
     settings = Settings.load(
-        {"SANDBOX_TEMPLATE_ROOT": "/t", "SANDBOX_TEMPLATE_MAX_EXTRACT_BYTES": "1", "SANDBOX_PORT": "1"}
+        {"SANDBOX_MIN_FREE_INODES": "1", "SANDBOX_MCP_ALLOWED_HOSTS": "a.example", "SANDBOX_PORT": "1"}
     )
     assert settings.warnings == (
-        "SANDBOX_TEMPLATE_MAX_EXTRACT_BYTES has no effect in this release",
-        "SANDBOX_TEMPLATE_ROOT has no effect in this release",
+        "SANDBOX_MCP_ALLOWED_HOSTS has no effect in this release",
+        "SANDBOX_MIN_FREE_INODES has no effect in this release",
     )
     assert settings.embedded().warnings == settings.warnings

@@ -1,0 +1,1 @@
+"""Templates: trees that one sandbox publishes and others mount read-only."""
