@@ -1,4 +1,4 @@
-"""Templates over two workers that share an object store, and over a restart."""
+"""Templates over workers that share an object store, over a restart, and over a suspend."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def call(fleet: WorkerFleet, route: Route, what: str, **arguments: Any) -> dict[
     )  # fmt: skip
 
 
-def test_built_on_one_worker_used_on_another_and_after_its_restart(
+def test_built_on_one_worker_used_on_another_after_its_restart_and_from_a_snapshot(
     fleet: WorkerFleet,
 ) -> None:
     fleet.start_worker("w1")
@@ -66,10 +66,18 @@ def test_built_on_one_worker_used_on_another_and_after_its_restart(
     assert fleet.run(user, "rm -rf /envs/tools; echo x > /envs/tools/new").exit_code != 0
 
     second.stop()
-    fleet.start_worker("w2")
+    second = fleet.start_worker("w2")
     again = fleet.ready("user")
     assert (again.generation, again.workspace) == (user.generation + 1, "kept")
     assert fleet.run(again, USE).stdout == b"42\n"
+
+    fleet.sandbox_gateway.suspend(again.key, again.generation)
+    second.stop()
+    fleet.start_worker("w3")
+    woken, _ = fleet.sandbox_gateway.resume(again.key, "test")
+    assert (woken.worker_id, woken.workspace) == ("w3", "restored")
+    assert fleet.run(woken, USE).stdout == b"42\n"
+    assert fleet.run(woken, "rm -rf /envs/tools; echo x > /envs/tools/new").exit_code != 0
 
 
 def test_an_archive_that_was_changed_in_the_store_is_not_mounted(fleet: WorkerFleet, s3: S3Server, bucket: str) -> None:
