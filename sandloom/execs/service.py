@@ -123,11 +123,13 @@ class Execs:
         """Events with ``seq > after``, dense and in order. Raises ExecNotFound."""
 
         def look(connection: Connection) -> EventPage:
-            # The row first: when it is terminal, every event is there for the second statement.
+            # The row first: when it is terminal, every event is there for the second statement. Of those that came
+            # after the row nothing is told, or the last one would be seen before the end is.
             row = statements.PROGRESS.one_or_none(connection, statements.of_key(key))
             if row is None:
                 raise ExecNotFound
-            found = tuple(repository.events_after(connection, key, after, limit)) if row.last_seq > after else ()
+            there = min(limit, row.last_seq - after)
+            found = tuple(repository.events_after(connection, key, after, there)) if there > 0 else ()
             return EventPage(found, row.last_seq, row.status in TERMINAL, 1)
 
         return self._db.read(look)

@@ -87,12 +87,13 @@ class Spawner:
             try:
                 wire.send_spawn(current.sock, body, fds, stdin_fd)
                 return current
-            except ConnectionError as error:
+            except OSError as error:
+                # Its socket is closed at the end of its burial, which may be now.
+                if not isinstance(error, ConnectionError) and current.sock.fileno() >= 0:
+                    raise SpawnerUnavailable(f"the spawner takes no command: {error}") from error
                 # It died unnoticed and took nothing: the next one may have the request.
                 if attempt or not current.buried.wait(_BURIAL_SECONDS):
                     raise SpawnerUnavailable(f"the spawner dies: {error}") from error
-            except OSError as error:
-                raise SpawnerUnavailable(f"the spawner takes no command: {error}") from error
         raise AssertionError("unreachable")
 
     def lease(self, deadline_boottime_seconds: float) -> None:

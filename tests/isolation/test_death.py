@@ -15,7 +15,7 @@ import pytest
 
 from sandloom.execution.process import Spawner
 from sandloom.execution.runner import Runner
-from sandloom.execution.spawner import proctree
+from sandloom.execution.spawner import proctree, wire
 from sandloom.execution.spec import LaunchFault, Reason, SpawnerUnavailable
 from tests.isolation.kit import NATIVE_AND_TWIN, Sandbox, eventually, plan_for
 from tests.services.process import ROOT, Process, base_environment
@@ -194,6 +194,21 @@ def test_a_command_sent_to_a_spawner_that_just_died_runs_on_the_next(mine, own_s
         verdict = mine.run("true").verdict
         # Either it was taken and is lost, or it runs; it is never refused and never hangs.
         assert verdict.exit_code == 0 or verdict.error is LaunchFault.SPAWNER_LOST
+
+
+def test_a_spawner_that_is_buried_before_it_is_asked_is_replaced(mine, own_spawner, monkeypatch):
+    """Its socket is closed by then, in the hands of the command that chose it."""
+    own_spawner.start()
+    send = wire.send_spawn
+
+    def send_late(sock, *arguments):
+        monkeypatch.undo()
+        os.kill(own_spawner.pid, signal.SIGKILL)
+        assert eventually(lambda: sock.fileno() < 0)
+        send(sock, *arguments)
+
+    monkeypatch.setattr(wire, "send_spawn", send_late)
+    assert mine.run("true").verdict.exit_code == 0
 
 
 def test_the_spawner_may_die_at_any_moment(mine, own_spawner):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from sandloom.errors import (
     StaleRoute,
     WorkerLost,
 )  # fmt: skip
+from sandloom.execs import repository
 from sandloom.execs.admission import ExecPolicy
 from sandloom.execs.records import ExecRequest, Outcome
 from sandloom.execs.states import ExecStatus, Reason
@@ -206,6 +208,20 @@ def test_events_are_read_in_pages_after_a_cursor(world: World):
     assert world.execs.events(record.key, 99).events == ()
     with pytest.raises(ExecNotFound):
         world.execs.events(ExecKey("default", "box", "none"), 0)
+
+
+def test_a_page_of_events_ends_where_its_row_was(world: World, monkeypatch: pytest.MonkeyPatch):
+    """A command that ends between the two looks: the page must not hold the last event and deny the end."""
+    record = world.running(world.started())
+    read = repository.events_after
+
+    def look_late(*arguments: Any) -> Any:
+        assert world.finish(record)
+        return read(*arguments)
+
+    monkeypatch.setattr(repository, "events_after", look_late)
+    page = world.execs.events(record.key, 0)
+    assert ([event.seq for event in page.events], page.last_seq, page.terminal) == ([1, 2], 2, False)
 
 
 def test_list_is_newest_first(world: World):
