@@ -109,6 +109,7 @@ def test_a_disk_budget_ends_commands_and_refuses_writes(postgres_url: str, redis
         fleet.close()
 
 
+@pytest.mark.root
 def test_required_resource_control_refuses_a_disk_budget_that_is_only_measured(
     postgres_url: str, redis_url: str, data_dir: Path
 ) -> None:

@@ -46,7 +46,8 @@ def test_commands_that_waited_for_a_killed_worker_run_once_after_its_restart(fle
     worker = fleet.start_worker(SANDBOX_WORKER_EXEC_SLOTS="1")
     route = fleet.ready()
     running = fleet.shell(route, "echo ran >> /workspace/first; sleep 4722.5")
-    fleet.until_running(running)
+    # Its row says RUNNING before it has done anything.
+    until(lambda: bool(processes_with("sleep\x004722.5")))
     waiting = fleet.shell(route, "echo ran >> /workspace/second")
     worker.kill()
     fleet.start_worker()

@@ -49,7 +49,7 @@ def test_the_main_job_survives_a_killed_worker_and_a_restart_of_the_database(
     assert box.files.read("/workspace/output") == b"done\n"
     assert [event.text for event in box.stream("echo streamed") if event.kind == "stdout"] == ["streamed\n"]
 
-    running = box.start("echo begun; echo ran >> runs; sleep 4755.5", exec_id="running")
+    running = box.start("echo ran >> runs; echo begun; sleep 4755.5", exec_id="running")
     assert next(event.text for event in running.events() if event.kind == "stdout") == "begun\n"
     before = box.generation
     worker.kill()

@@ -30,6 +30,9 @@ SHORT_LEASE = {
     "SANDBOX_ORPHAN_RELEASE_GRACE_SECONDS": "8",
     "SANDBOX_TERMINATE_GRACE_SECONDS": "1",
     "SANDBOX_MAINTENANCE_INTERVAL_SECONDS": "1",
+    # Not the default: workers of other tests may take those while one of these is dead.
+    "SANDBOX_UID_START": "310000",
+    "SANDBOX_UID_END": "319999",
 }
 CLI = (sys.executable, "-c", "import sys; from sandloom.cli import main; sys.exit(main())")
 _numbers = itertools.count(1)
