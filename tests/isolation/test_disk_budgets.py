@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from sandloom.execution.disk import Disk, DiskBudgetReached
+from sandloom.execution.disk_meter import DiskMeter
 from sandloom.execution.file_faults import FaultKind, FileFault
 from sandloom.execution.files import SandboxFiles
 from sandloom.execution.runner import Runner
@@ -187,6 +188,27 @@ def test_calls_at_once_do_not_share_the_last_room(make_bounded, disk):
     # What is being written counts at once, so that calls may refuse each other, and never exceed the budget together.
     assert 1 <= len(done) <= 3
     assert sum(file.stat().st_size for file in sandbox.workspace.iterdir()) == len(done) * MIB
+
+
+def test_a_meter_that_ends_before_it_is_asked_is_replaced(make_bounded, disk, monkeypatch):
+    """Its socket is closed by then, in the hands of the call that chose it."""
+    sandbox = make_bounded(disk_bytes=4 * MIB)
+    files = files_of(sandbox, disk)
+    files.write("/workspace/first", b"x")
+    choose = DiskMeter._current
+
+    def choose_early(meter):
+        sock = choose(meter)
+        if disk.meter_pid is not None:
+            monkeypatch.undo()
+            os.kill(disk.meter_pid, signal.SIGKILL)
+            assert eventually(lambda: sock.fileno() < 0)
+        return sock
+
+    monkeypatch.setattr(DiskMeter, "_current", choose_early)
+    files.write("/workspace/second", b"x")
+    assert sandbox.run("true").verdict.exit_code == 0
+    assert choose is DiskMeter._current
 
 
 def test_a_meter_that_is_killed_is_replaced_and_goes_on(make_bounded, disk):
