@@ -190,25 +190,29 @@ def test_calls_at_once_do_not_share_the_last_room(make_bounded, disk):
     assert sum(file.stat().st_size for file in sandbox.workspace.iterdir()) == len(done) * MIB
 
 
-def test_a_meter_that_ends_before_it_is_asked_is_replaced(make_bounded, disk, monkeypatch):
+def test_a_meter_that_ends_before_it_is_asked_is_replaced(tmp_path, monkeypatch):
     """Its socket is closed by then, in the hands of the call that chose it."""
-    sandbox = make_bounded(disk_bytes=4 * MIB)
-    files = files_of(sandbox, disk)
-    files.write("/workspace/first", b"x")
+    (tmp_path / "file").touch()
+    asked = ([str(tmp_path)], (MIB, 100), 30)
+    meter = DiskMeter(lambda name, count: None, lambda: None)
     choose = DiskMeter._current
 
     def choose_early(meter):
         sock = choose(meter)
-        if disk.meter_pid is not None:
-            monkeypatch.undo()
-            os.kill(disk.meter_pid, signal.SIGKILL)
-            assert eventually(lambda: sock.fileno() < 0)
+        monkeypatch.undo()
+        os.kill(meter.pid, signal.SIGKILL)
+        assert eventually(lambda: sock.fileno() < 0)
         return sock
 
-    monkeypatch.setattr(DiskMeter, "_current", choose_early)
-    files.write("/workspace/second", b"x")
-    assert sandbox.run("true").verdict.exit_code == 0
-    assert choose is DiskMeter._current
+    try:
+        first = meter.count(*asked)
+        monkeypatch.setattr(DiskMeter, "_current", choose_early)
+        second = meter.count(*asked)
+        assert first is not None
+        assert second is not None
+        assert (second.byte_count, second.inodes, second.problem) == (first.byte_count, first.inodes, "")
+    finally:
+        meter.close()
 
 
 def test_a_meter_that_is_killed_is_replaced_and_goes_on(make_bounded, disk):
