@@ -5,24 +5,18 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from sandloom.execution import companion
 from sandloom.execution.spec import BudgetsUnavailable
 
 _MAX_DATAGRAM_BYTES = 64 * 1024
 _SEND_SECONDS = 5
-# As the spawner's: nothing else of the service is ever imported over there.
-_BOOT = (
-    "import sys; sys.path.insert(0, sys.argv[1]); import meter.server as s; sys.path.pop(0); s.main(int(sys.argv[2]))"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +98,8 @@ class DiskMeter:
                 sock.send(data)
                 return
             except OSError as error:
-                if attempt or not isinstance(error, ConnectionError):
+                # One that has died has its socket closed, which may be now.
+                if attempt or not (isinstance(error, ConnectionError) or sock.fileno() < 0):
                     raise BudgetsUnavailable(f"the disk meter takes no request: {error}") from error
                 self._ended(sock)
 
@@ -113,7 +108,10 @@ class DiskMeter:
             if self._closed:
                 raise BudgetsUnavailable("the disk meter is closed")
             if self._socket is None:
-                self._socket, self._process = _start()
+                try:
+                    self._socket, self._process = companion.start("meter", send_seconds=_SEND_SECONDS)
+                except OSError as error:
+                    raise BudgetsUnavailable(f"cannot start the disk meter: {error}") from error
                 threading.Thread(
                     target=self._listen, args=(self._socket, self._process), name="disk-meter", daemon=True
                 ).start()
@@ -156,24 +154,3 @@ def _receive(sock: socket.socket) -> bytes:
         # The timeout of the socket is for those who send.
         with contextlib.suppress(TimeoutError):
             return sock.recv(_MAX_DATAGRAM_BYTES)
-
-
-def _start() -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _BOOT, str(Path(__file__).parent), str(theirs.fileno())],
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            env={"LANG": "C.UTF-8", "PATH": os.defpath},
-            cwd="/",
-            start_new_session=True,
-        )
-    except OSError as error:
-        ours.close()
-        raise BudgetsUnavailable(f"cannot start the disk meter: {error}") from error
-    finally:
-        theirs.close()
-    ours.settimeout(_SEND_SECONDS)
-    return ours, process

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
+from sandloom.execution import companion
 from sandloom.execution.native import library
 from sandloom.execution.spawner import wire
 from sandloom.execution.spec import SpawnerUnavailable
 
 _SEND_TIMEOUT_SECONDS = 10
 _BURIAL_SECONDS = 30
-# The package is loaded by its own short name, so that no other module of the service is ever imported over there.
-_BOOT = (
-    "import sys; sys.path.insert(0, sys.argv[1]); import spawner.server as s; sys.path.pop(0); "
-    "s.main(int(sys.argv[2]), sys.argv[3])"
-)
 
 
 class Incarnation:
@@ -137,24 +130,13 @@ class Spawner:
             return current
 
     def _start(self) -> Incarnation:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        arguments = [str(Path(__file__).parent), str(theirs.fileno()), str(self._library or "")]
+        library_path = str(self._library or "")
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _BOOT, *arguments],
-                pass_fds=(theirs.fileno(), *self._keep_fds),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env={"LANG": "C.UTF-8", "PATH": os.defpath},
-                cwd="/",
-                start_new_session=True,
+            ours, process = companion.start(
+                "spawner", library_path, send_seconds=_SEND_TIMEOUT_SECONDS, keep_fds=self._keep_fds
             )
         except OSError as error:
-            ours.close()
             raise SpawnerUnavailable(f"cannot start the spawner: {error}") from error
-        finally:
-            theirs.close()
-        ours.settimeout(_SEND_TIMEOUT_SECONDS)
         if self._deadline is not None:
             ours.send(wire.LEASE + wire.pack(self._deadline))
         incarnation = Incarnation(process, ours)

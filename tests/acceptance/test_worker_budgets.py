@@ -67,7 +67,8 @@ def test_budgets_and_limits_reach_the_kernel_and_the_receipt(budgeted: WorkerFle
 
 def test_a_budget_that_the_machine_cannot_hold_refuses_the_start(budgeted: WorkerFleet) -> None:
     worker = budgeted.start_worker(wait=False, SANDBOX_BUDGET_MEMORY_BYTES="1048576", SANDBOX_RESOURCE_CONTROL="off")
-    worker.wait_for_output("SANDBOX_BUDGET_MEMORY_BYTES cannot be had with SANDBOX_RESOURCE_CONTROL=off")
+    assert worker.wait(timeout_seconds=60) == 2
+    assert "SANDBOX_BUDGET_MEMORY_BYTES cannot be had with SANDBOX_RESOURCE_CONTROL=off" in worker.output()
 
 
 def test_limits_are_refused_where_resource_control_is_off(postgres_url: str, redis_url: str, data_dir: Path) -> None:

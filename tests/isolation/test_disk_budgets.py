@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from sandloom.execution.disk import Disk, DiskBudgetReached
+from sandloom.execution.disk_meter import DiskMeter
 from sandloom.execution.file_faults import FaultKind, FileFault
 from sandloom.execution.files import SandboxFiles
 from sandloom.execution.runner import Runner
@@ -187,6 +188,32 @@ def test_calls_at_once_do_not_share_the_last_room(make_bounded, disk):
     # What is being written counts at once, so that calls may refuse each other, and never exceed the budget together.
     assert 1 <= len(done) <= 3
     assert sum(file.stat().st_size for file in sandbox.workspace.iterdir()) == len(done) * MIB
+
+
+def test_a_meter_that_ends_before_it_is_asked_is_replaced(tmp_path, monkeypatch):
+    """Its socket is closed by then, in the hands of the call that chose it."""
+    (tmp_path / "file").touch()
+    asked = ([str(tmp_path)], (MIB, 100), 30)
+    meter = DiskMeter(lambda name, count: None, lambda: None)
+    choose = DiskMeter._current
+
+    def choose_early(meter):
+        sock = choose(meter)
+        monkeypatch.undo()
+        os.kill(meter.pid, signal.SIGKILL)
+        assert eventually(lambda: sock.fileno() < 0)
+        return sock
+
+    try:
+        first = meter.count(*asked)
+        monkeypatch.setattr(DiskMeter, "_current", choose_early)
+        meter.count(*asked)  # answered or not: who asks while it ends may hear nothing, and is not refused
+        second = meter.count(*asked)
+        assert first is not None
+        assert second is not None
+        assert (second.byte_count, second.inodes, second.problem) == (first.byte_count, first.inodes, "")
+    finally:
+        meter.close()
 
 
 def test_a_meter_that_is_killed_is_replaced_and_goes_on(make_bounded, disk):
