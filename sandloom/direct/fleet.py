@@ -24,10 +24,11 @@ from sandloom.broker.queues import (
     transport_options,
 )
 from sandloom.contracts.rest import RouteAnswer
+from sandloom.contracts.templates import TemplateAnswer, TemplateList
 from sandloom.direct.results import await_result
 from sandloom.direct.routing import QUEUE_HEADER, task_router
 from sandloom.direct.sandbox import FleetSandbox
-from sandloom.direct.tasks import RESOLVE, checked_arguments
+from sandloom.direct.tasks import LIST_TEMPLATES, RESOLVE, UNPUBLISH_TEMPLATE, checked_arguments
 from sandloom.errors import DirectTasksOff, SettingsInvalid, Unavailable
 from sandloom.ids import DEFAULT_TENANT
 
@@ -77,6 +78,14 @@ class Fleet:
         """Resolve a sandbox. Raises NoWorkerAvailable, ScopeMismatch; WorkerLost when no worker answers."""
         args = {"sandbox_id": sandbox_id, "workspace_scope_id": scope, "profile": profile}
         return FleetSandbox(self, RouteAnswer.model_validate(self.call(RESOLVE, args)))
+
+    def templates(self) -> list[TemplateAnswer]:
+        """What can be attached: the tenant's own templates and the operator's."""
+        return TemplateList.model_validate(self.call(LIST_TEMPLATES, {})).templates
+
+    def unpublish_template(self, name: str) -> TemplateAnswer:
+        """Take a name out of the catalog; sandboxes that have it mounted keep it."""
+        return TemplateAnswer.model_validate(self.call(UNPUBLISH_TEMPLATE, {"name": name}))
 
     def signature(
         self,

@@ -10,6 +10,7 @@ from celery.canvas import Signature
 
 from sandloom.contracts.files import FileEntry, FileList, GlobAnswer, GrepAnswer, ReplaceAnswer
 from sandloom.contracts.rest import RouteAnswer
+from sandloom.contracts.templates import TemplateAnswer, TemplateList
 from sandloom.direct import tasks
 from sandloom.ids import new_id
 from sandloom.sdk.results import Result
@@ -24,6 +25,8 @@ LONGEST_RUN_SECONDS: Final = 86_400.0
 SIGNATURE_VALID_SECONDS: Final = 86_400.0
 #: Suspending and resuming may move all the files of a sandbox.
 SLEEP_SECONDS: Final = 240.0
+#: Building and attaching read or write a whole tree.
+TEMPLATE_SECONDS: Final = 700.0
 
 
 class FleetSandbox:
@@ -94,6 +97,19 @@ class FleetSandbox:
         """End a command; False when it had ended already."""
         answer = self.call(tasks.CANCEL, {"exec_id": exec_id})
         return bool(answer.get("cancelled"))
+
+    def publish_template(
+        self, name: str, source_path: str = "/envs", *, description: str = "", labels: Mapping[str, str] | None = None
+    ) -> TemplateAnswer:
+        """Publish a directory of this sandbox, in which nothing may run meanwhile (SandboxBusy)."""
+        args = {"name": name, "source_path": source_path, "description": description, "labels": dict(labels or {})}
+        answer = self.call(tasks.BUILD_TEMPLATE, args, wait_seconds=TEMPLATE_SECONDS)
+        return TemplateAnswer.model_validate(answer)
+
+    def attach_templates(self, *templates: str) -> list[TemplateAnswer]:
+        """Mount these, and no others, read-only at ``/envs/<name>``: ``name``, or ``name@sha256:<hex>``."""
+        answer = self.call(tasks.ATTACH_TEMPLATES, {"templates": list(templates)}, wait_seconds=TEMPLATE_SECONDS)
+        return TemplateList.model_validate(answer).templates
 
     def release(self) -> str:
         """End its commands and delete its files; returns the status."""

@@ -29,6 +29,7 @@ from sandloom.contracts.rest import (
     OptionalGenerationBody,
     ResolveBody,
 )
+from sandloom.contracts.templates import TemplateAttachBody, TemplateBuildBody, TemplateName
 from sandloom.errors import ValidationFailed
 
 RESOLVE: Final = "sandloom.resolve"
@@ -48,6 +49,10 @@ MOVE: Final = "sandloom.files.move"
 GLOB: Final = "sandloom.files.glob"
 GREP: Final = "sandloom.files.grep"
 REPLACE: Final = "sandloom.files.replace"
+BUILD_TEMPLATE: Final = "sandloom.templates.build"
+ATTACH_TEMPLATES: Final = "sandloom.templates.attach"
+LIST_TEMPLATES: Final = "sandloom.templates.list"
+UNPUBLISH_TEMPLATE: Final = "sandloom.templates.unpublish"
 
 
 class ConnectArguments(GenerationBody):
@@ -121,6 +126,22 @@ class ReplaceArguments(ReplaceBody):
     sandbox_id: Name
 
 
+class BuildTemplateArguments(TemplateBuildBody):
+    sandbox_id: Name
+
+
+class AttachTemplatesArguments(TemplateAttachBody):
+    sandbox_id: Name
+
+
+class NoArguments(Body):
+    pass
+
+
+class UnpublishTemplateArguments(Body):
+    name: TemplateName
+
+
 #: Every public task by its name.
 ARGUMENTS: Final[Mapping[str, type[Body]]] = {
     RESOLVE: ResolveBody,
@@ -140,6 +161,10 @@ ARGUMENTS: Final[Mapping[str, type[Body]]] = {
     GLOB: GlobArguments,
     GREP: GrepArguments,
     REPLACE: ReplaceArguments,
+    BUILD_TEMPLATE: BuildTemplateArguments,
+    ATTACH_TEMPLATES: AttachTemplatesArguments,
+    LIST_TEMPLATES: NoArguments,
+    UNPUBLISH_TEMPLATE: UnpublishTemplateArguments,
 }
 
 

@@ -61,6 +61,13 @@ def test_the_lifecycle_of_the_contract(workers: WorkerFleet) -> None:
     box.files.delete("/workspace/d", recursive=True)
     with pytest.raises(FileMissing):
         box.files.read("/workspace/a.txt")
+    box.run(["mkdir", "-p", "/envs/made"])
+    published = box.publish_template("made", "/envs/made")
+    assert [template.digest for template in fleet.templates()] == [published.digest]
+    user = fleet.sandbox("another", scope="team/a")
+    assert [template.name for template in user.attach_templates(f"made@{published.digest}")] == ["made"]
+    assert fleet.unpublish_template("made").digest == published.digest
+    assert fleet.templates() == []
     assert box.release() == "RELEASED"
     with pytest.raises(StaleRoute):
         box.run(["true"])
