@@ -85,8 +85,9 @@ class Operation:
             if self.query is not None:
                 check_query_text(current.query_string)
                 arguments["query"] = validate_query(self.query, current.args)
-            if self.body is not None and not (self.body_optional and not has_body(current)):
-                arguments["body"] = validate(self.body, read_json(current, limit_bytes))
+            if self.body is not None:
+                left_out = self.body_optional and not has_body(current)
+                arguments["body"] = None if left_out else validate(self.body, read_json(current, limit_bytes))
             return self.view(Call(services, current, g.get("principal")), **arguments)
 
         return serve

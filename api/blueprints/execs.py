@@ -62,7 +62,7 @@ def get_exec(call: Call, sandbox_id: str, exec_id: str, query: ExecQuery) -> Res
 
 @group.operation("POST", "/sandboxes/<sandbox_id>/exec/<exec_id>/cancel", {200: CancelAnswer})
 def cancel_exec(
-    call: Call, sandbox_id: str, exec_id: str, query: OptionalGeneration, body: OptionalGenerationBody | None = None
+    call: Call, sandbox_id: str, exec_id: str, query: OptionalGeneration, body: OptionalGenerationBody | None
 ) -> Response:
     """End a command, whether it runs or waits; every process of it."""
     generation = (body.generation if body else None) or query.generation

@@ -121,7 +121,7 @@ class WorkerFleet:
     def shell(self, route: Route, script: str, exec_id: str | None = None, **request: Any) -> ExecKey:
         return self.start(route, ["sh", "-c", script], exec_id, **request)
 
-    def ended(self, key: ExecKey, timeout_seconds: float = 30) -> Exec:
+    def ended(self, key: ExecKey, timeout_seconds: float = 120) -> Exec:
         """The terminal record with its output."""
         until(lambda: self.execs.get(key).terminal, timeout_seconds)
         return self.execs.get(key, output=True)
@@ -169,7 +169,7 @@ class WorkerFleet:
         return base64.b64decode(answer["content_base64"])
 
 
-def until(condition: Callable[[], bool], timeout_seconds: float = 30) -> None:
+def until(condition: Callable[[], bool], timeout_seconds: float = 120) -> None:
     """Wait for a state of rows or processes that nobody announces."""
     deadline = time.monotonic() + timeout_seconds
     while not condition():

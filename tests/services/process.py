@@ -90,7 +90,7 @@ class Process:
         with self._changed:
             return len(self._seen)
 
-    def wait_for_output(self, pattern: str, *, timeout_seconds: float = 30, after: int = 0) -> re.Match[bytes]:
+    def wait_for_output(self, pattern: str, *, timeout_seconds: float = 120, after: int = 0) -> re.Match[bytes]:
         """The first match of the regular expression; raises ``NotReady`` at the end of the process or of the time."""
         regex = re.compile(pattern.encode())
         deadline = time.monotonic() + timeout_seconds
@@ -109,7 +109,7 @@ class Process:
         if self.running:
             self._popen.send_signal(number)
 
-    def wait(self, timeout_seconds: float = 30) -> int:
+    def wait(self, timeout_seconds: float = 120) -> int:
         """The return code (negative: the signal); raises ``NotReady`` when it still runs after the time."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._exited, timeout_seconds):
