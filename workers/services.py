@@ -13,6 +13,7 @@ from sandloom.execs.service import Execs
 from sandloom.fleet.service import Fleet
 from sandloom.objects import ObjectStore, open_object_store
 from sandloom.reclaim.policy import ReclaimPolicy
+from sandloom.reclaim.prune import Prune
 from sandloom.reclaim.service import Reclaim
 from sandloom.reclaim.suspended import Suspended
 from sandloom.reclaim.watcher import LeaseWatcher
@@ -52,6 +53,7 @@ class Services:
     objects: ObjectStore | None
     reclaim: Reclaim
     suspended: Suspended
+    pruning: Prune
     watcher: LeaseWatcher
     _owns_db: bool
     _owns_bus: bool
@@ -60,6 +62,7 @@ class Services:
         return Maintenance(
             self.reclaim,
             self.suspended,
+            self.pruning,
             self.objects,
             self.watcher,
             self.execs,
@@ -105,6 +108,7 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
         objects=open_object_store(settings),
         reclaim=Reclaim(database, policy),
         suspended=Suspended(database, policy),
+        pruning=Prune(database, policy),
         watcher=LeaseWatcher(
             fleet.leases,
             lost_after_seconds=settings.reap_after_seconds,

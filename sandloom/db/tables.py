@@ -57,6 +57,8 @@ def _partial_index(name: str, *columns: str, where: str, unique: bool = False) -
 
 #: Every exec, in the words of ``ix_execs_recent``, which serves only those who say so.
 RECENT = text("queued_us >= 0")
+#: Every sandbox, in the words of ``ix_sandboxes_recent``, likewise.
+CREATED = text("created_us >= 0")
 
 #: One row per worker id, for ever: ``epoch`` only grows. ``reserved`` is the number of sandboxes that hold a slot and
 #: changes in the transaction that changes their status. ``renewals`` is what lease watchers observe.
@@ -91,8 +93,8 @@ workers = Table(
 
 #: ``held_uid`` is ``sandbox_uid`` from resolve until the UID is clean again; then NULL, which frees it; a suspended
 #: sandbox without one has no files on any worker. ``snapshot`` names what the object store has to restore or to lose.
-#: Whoever looks
-#: for sandboxes by owner or status asks for it, since only they are in an index.
+#: Whoever looks for sandboxes by owner or status asks for ``held_uid``, since only they are in an index. ``look_us``:
+#: maintenance looks at the sandbox no earlier; every move to a status in which something falls due makes it 0.
 sandboxes = Table(
     "sandboxes",
     metadata,
@@ -120,9 +122,12 @@ sandboxes = Table(
     _us("ready_us"),
     _us("last_active_us", nullable=False),
     _us("status_us", nullable=False),
+    Column("look_us", BigInteger, nullable=False, server_default=text("0")),
     PrimaryKeyConstraint("tenant_id", "sandbox_id"),
     UniqueConstraint("root_id", "held_uid"),
     _partial_index("ix_sandboxes_held", "worker_id", "held_uid", where="held_uid IS NOT NULL"),
+    Index("ix_sandboxes_look", "look_us"),
+    _partial_index("ix_sandboxes_recent", "tenant_id", "created_us", where=str(CREATED)),
     _partial_index("ix_sandboxes_snapshot", "snapshot", where="snapshot IS NOT NULL"),
     postgresql_with={"fillfactor": 50},
 )
@@ -237,4 +242,13 @@ operations = Table(
     _us("seen_us", nullable=False),
     PrimaryKeyConstraint("tenant_id", "op_id"),
     Index("ix_operations_seen", "seen_us"),
+)
+
+#: Numbers of the whole deployment, one row for each name in the code: what maintenance did, and the highest epoch and
+#: generation among the rows that were pruned.
+tallies = Table(
+    "tallies",
+    metadata,
+    Column("name", _name(64), primary_key=True),
+    Column("value", BigInteger, nullable=False),
 )

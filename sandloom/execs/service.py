@@ -130,7 +130,8 @@ class Execs:
                 raise ExecNotFound
             there = min(limit, row.last_seq - after)
             found = tuple(repository.events_after(connection, key, after, there)) if there > 0 else ()
-            return EventPage(found, row.last_seq, row.status in TERMINAL, 1)
+            first = found[0].seq if found and found[0].seq > after + 1 else 1
+            return EventPage(found, row.last_seq, row.status in TERMINAL, first)
 
         return self._db.read(look)
 

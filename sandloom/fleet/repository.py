@@ -50,8 +50,8 @@ def fetch(connection: Connection, worker_id: str, *, lock: bool = False) -> Row[
     return connection.execute(query.with_for_update() if lock else query).one_or_none()
 
 
-def store(connection: Connection, node: NodeInfo, epoch: int) -> None:
-    """Write the worker's row for its new epoch; ``reserved`` is left to the caller."""
+def store(connection: Connection, node: NodeInfo, epoch: int, *, new: bool) -> None:
+    """Write the worker's row for its new epoch, ``new`` if there was none; ``reserved`` is left to the caller."""
     values = {
         "epoch": epoch,
         "status": WorkerStatus.ACTIVE,
@@ -73,7 +73,7 @@ def store(connection: Connection, node: NodeInfo, epoch: int) -> None:
         "node": json.dumps(dict(node.node)),
         "load": "{}",
     }
-    if epoch == 1:
+    if new:
         connection.execute(
             insert(workers).values(worker_id=node.worker_id, reserved=0, renewals=0, next_uid=node.uid_start, **values)
         )

@@ -9,6 +9,7 @@ from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us
 from sandloom.db.engine import Database
 from sandloom.db.tables import execs, sandboxes, workers
+from sandloom.db.tallies import Tally, value_of
 from sandloom.errors import WorkerIdInUse
 from sandloom.execs import repository as exec_rows
 from sandloom.execs.records import Outcome
@@ -49,8 +50,9 @@ def register(db: Database, node: NodeInfo) -> Registration:
             lives = row.status in ("ACTIVE", "DRAINING") and dead_after_us > row.now
             if lives and not (node.takeover and row.root_id == node.root_id):
                 raise WorkerIdInUse
-        epoch = row.epoch + 1 if row is not None else 1
-        worker_rows.store(connection, node, epoch)
+        pruned = select(value_of(Tally.PRUNED_EPOCH))
+        epoch = 1 + (row.epoch if row is not None else connection.execute(pruned).scalar_one())
+        worker_rows.store(connection, node, epoch, new=row is None)
         _lock(connection, node.worker_id)
         lost = _give_up_lost(connection, node, epoch)
         _end_running(connection, node.worker_id, epoch)
@@ -147,6 +149,7 @@ def _adopt(connection: Connection, worker_id: str, epoch: int) -> int:
             total_lifetime_ms=sandbox_statements.lifetime_ms(),
             assigned_us=now_us(),
             status_us=now_us(),
+            look_us=0,
         )
     )
     connection.execute(

@@ -68,6 +68,7 @@ def _fence(connection: Connection) -> Fenced:
             assigned_us=now_us(),
             last_active_us=now_us(),  # the time since the backup was not idle
             status_us=now_us(),
+            look_us=0,
         )
     )
     moved = connection.execute(update(sandboxes).values(generation=_s.generation + STEPS))

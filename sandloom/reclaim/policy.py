@@ -36,6 +36,11 @@ class ReclaimPolicy:
         return self.heartbeat_ttl_seconds + self.orphan_running_grace_seconds
 
     @property
+    def history_seconds(self) -> float:
+        """How long commands, events, audit, released sandboxes and lost workers are kept."""
+        return self.history_retention_days * 86_400
+
+    @property
     def lost_after_seconds(self) -> float:
         """A lease that a watcher saw unrenewed for this long is lost: the commands of its worker are dead by then."""
         return self.fence_after_seconds + self.terminate_grace_seconds + LEASE_MARGIN_SECONDS

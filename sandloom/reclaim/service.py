@@ -5,15 +5,17 @@ Methods that end execs return their keys and last seq, so that the caller can pu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, or_, select, update
 
 from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us
 from sandloom.db.engine import Database
-from sandloom.db.tables import exec_events, execs, operations, sandbox_history, sandboxes, usage_records, workers
+from sandloom.db.tables import execs, sandboxes, workers
+from sandloom.db.tallies import Tally, add
 from sandloom.execs import repository as exec_rows
 from sandloom.execs.records import Outcome
 from sandloom.execs.repository import LostRace
@@ -22,6 +24,7 @@ from sandloom.fleet.records import WorkerStatus
 from sandloom.fleet.service import Lease
 from sandloom.ids import ExecKey, SandboxKey
 from sandloom.reclaim.adoption import LOST_QUEUED, LOST_RUNNING, end_open
+from sandloom.reclaim.look import IS_DUE, look_later
 from sandloom.reclaim.policy import (
     RELEASE_AGAIN_CAP_SECONDS,
     ReclaimPolicy,
@@ -34,8 +37,8 @@ from sandloom.sandboxes.states import LIVE, SandboxStatus, Workspace
 
 _e, _s, _w = execs.c, sandboxes.c, workers.c
 
-#: A day: no envelope is accepted for longer than this after its deadline was set, with room to spare.
-OPERATIONS_KEPT_SECONDS = 8 * 86_400
+#: Sandboxes that one run counts, or those of one worker.
+RECOUNTED = 1000
 
 QUEUE_TIMEOUT = Outcome(
     ExecStatus.TIMED_OUT, Reason.QUEUE_TIMEOUT, error="SANDBOX_QUEUE_TIMEOUT",
@@ -51,6 +54,10 @@ class Reclaim:
     def __init__(self, db: Database, policy: ReclaimPolicy) -> None:
         self._db = db
         self._policy = policy
+
+    def count(self, counts: Mapping[Tally, int]) -> None:
+        """Add to what maintenance did, for all processes that do it."""
+        add(self._db, counts)
 
     # --- workers ---
 
@@ -88,8 +95,14 @@ class Reclaim:
         return sum(self._db.write(lambda connection, row=row: _release_orphan(connection, row)) for row in rows)  # type: ignore[misc]
 
     def recount_slots(self) -> list[tuple[str, int, int]]:
-        """Correct ``reserved`` where sandboxes hold another number: (worker, was, is), each of them worth an alarm."""
-        query = select(_w.worker_id).where(_w.reserved != sandbox_rows.slots_held(_w.worker_id))
+        """Correct ``reserved`` where sandboxes hold another number: (worker, was, is), each of them worth an alarm.
+
+        A run counts about ``RECOUNTED`` sandboxes, of workers by chance: of all where there are not more.
+        """
+        counted = self._some_workers()
+        query = select(_w.worker_id).where(
+            _w.worker_id.in_(counted), _w.reserved != sandbox_rows.slots_held(_w.worker_id)
+        )
         drifted = self._db.read(lambda connection: connection.execute(query).scalars().all())
         corrected = []
         for worker_id in drifted:
@@ -97,6 +110,19 @@ class Reclaim:
             if change is not None:
                 corrected.append((worker_id, *change))
         return corrected
+
+    def _some_workers(self) -> list[str]:
+        query = select(_w.worker_id, _w.reserved)
+        rows = list(self._db.read(lambda connection: connection.execute(query).all()))
+        random.shuffle(rows)
+        chosen: list[str] = []
+        sandboxes_left = RECOUNTED
+        for row in rows:
+            if chosen and row.reserved > sandboxes_left:
+                break
+            chosen.append(row.worker_id)
+            sandboxes_left -= row.reserved
+        return chosen
 
     # --- sandboxes ---
 
@@ -108,6 +134,7 @@ class Reclaim:
             idle.append(SandboxStatus.READY)
         idle_us = int(self._policy.idle_ttl_seconds * MICROSECONDS)
         rows = self._sandboxes(
+            IS_DUE,
             _s.status.in_(idle),
             _s.active_execs == 0,
             _s.last_active_us < now_us() - idle_us,
@@ -127,12 +154,17 @@ class Reclaim:
         hour_us = RELEASE_AGAIN_CAP_SECONDS * MICROSECONDS
         late = and_(age_us >= hour_us, age_us % hour_us < int(window_seconds * MICROSECONDS))
         rows = self._sandboxes(
+            IS_DUE,
             _s.status == SandboxStatus.RELEASING,
             or_(*due, late),
             _w.lease_expires_us > now_us(),
             _w.epoch == _s.worker_epoch,
         )
         return [self._route(row) for row in rows]
+
+    def look_later(self) -> int:
+        """One batch of sandboxes with nothing due is left alone until something can be. The last step of a run."""
+        return look_later(self._db, self._policy)
 
     # --- execs ---
 
@@ -156,20 +188,6 @@ class Reclaim:
             if self._db.write(_rowcount_is_one(statement)):
                 due.append((row.queue, _key(row), row.generation))
         return due
-
-    def prune(self) -> int:
-        """Remove one batch of each kind of row that is past its retention; returns how many execs that were."""
-        kept_us = int(self._policy.history_retention_days * 86_400 * MICROSECONDS)
-        query = select(_e.tenant_id, _e.sandbox_id, _e.exec_id).where(_e.finished_us < now_us() - kept_us)
-        rows = self._db.read(lambda connection: connection.execute(query.limit(self._policy.batch_size)).all())
-        for row in rows:
-            self._db.write(_remove_exec(ExecKey(*row)))
-        h, o = sandbox_history.c, operations.c
-        seen_us = OPERATIONS_KEPT_SECONDS * MICROSECONDS
-        old = and_(h.started_us < now_us() - kept_us, h.released_us < now_us() - kept_us)  # by the index on started_us
-        self._db.write(lambda c: c.execute(delete(sandbox_history).where(old)))
-        self._db.write(lambda c: c.execute(delete(operations).where(o.seen_us < now_us() - seen_us)))
-        return len(rows)
 
     # --- inside ---
 
@@ -221,7 +239,7 @@ def _release_orphan(connection: Connection, row: Row[Any]) -> bool:
             _s.worker_epoch == row.worker_epoch,
             _s.status == row.status,
         )
-        .values(status=SandboxStatus.RELEASING, status_us=now_us())
+        .values(status=SandboxStatus.RELEASING, status_us=now_us(), look_us=0)
     )
     if moved.rowcount != 1:
         return False
@@ -229,7 +247,10 @@ def _release_orphan(connection: Connection, row: Row[Any]) -> bool:
     restoring = row.status == SandboxStatus.ASSIGNED and row.workspace == Workspace.RESTORED and row.ready_us is None
     if restoring and row.snapshot is not None:
         # It was never there: it sleeps on in its snapshot.
-        values = {"status": SandboxStatus.SUSPENDED, "held_uid": None, "active_execs": 0, "exclusive_exec_id": None}
+        values = {
+            "status": SandboxStatus.SUSPENDED, "look_us": 0, "held_uid": None, "active_execs": 0,
+            "exclusive_exec_id": None,
+        }  # fmt: skip
         connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(values))
         sandbox_rows.give_back(connection, row.worker_id)
         return True
@@ -255,23 +276,10 @@ def _idle_release(row: Row[Any]) -> Callable[[Connection], bool]:
                 _s.last_active_us == row.last_active_us,
                 _s.active_execs == 0,
             )
-            .values(status=SandboxStatus.RELEASING, status_us=now_us())
+            .values(status=SandboxStatus.RELEASING, status_us=now_us(), look_us=0)
         )
         if moved.rowcount == 1:
             sandbox_rows.close_history(connection, key, row.generation, "idle", "maintenance")
         return moved.rowcount == 1
 
     return move
-
-
-def _remove_exec(key: ExecKey) -> Callable[[Connection], None]:
-    def remove(connection: Connection) -> None:
-        for table in (exec_events, usage_records, execs):
-            c = table.c
-            connection.execute(
-                delete(table).where(
-                    c.tenant_id == key.tenant_id, c.sandbox_id == key.sandbox_id, c.exec_id == key.exec_id
-                )
-            )
-
-    return remove

@@ -13,13 +13,13 @@ from sandloom.db.clock import now_us
 from sandloom.db.engine import Database
 from sandloom.db.tables import sandboxes, workers
 from sandloom.ids import SandboxKey
+from sandloom.reclaim.look import IS_DUE, WITHOUT_SNAPSHOT
 from sandloom.reclaim.policy import ReclaimPolicy
 from sandloom.sandboxes import repository as sandbox_rows
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.states import SandboxStatus, Workspace
 
 _s, _w = sandboxes.c, workers.c
-_WITHOUT_SNAPSHOT = (SandboxStatus.READY, SandboxStatus.RUNNING, SandboxStatus.RELEASING, SandboxStatus.RELEASED)
 
 
 class Suspended:
@@ -65,14 +65,14 @@ class Suspended:
 
     def unneeded_snapshots(self) -> list[Route]:
         """Sandboxes that are awake or gone and still name a snapshot."""
-        return [self._route(row) for row in self._rows(_s.snapshot.is_not(None), _s.status.in_(_WITHOUT_SNAPSHOT))]
+        return [self._route(row) for row in self._rows(_s.snapshot.is_not(None), _s.status.in_(WITHOUT_SNAPSHOT))]
 
     def forget_snapshot(self, route: Route) -> bool:
         """The object store has it no more."""
         statement = (
             update(sandboxes)
             .where(
-                sandbox_rows.is_key(route.key), _s.snapshot == route.snapshot, _s.status.in_(_WITHOUT_SNAPSHOT)
+                sandbox_rows.is_key(route.key), _s.snapshot == route.snapshot, _s.status.in_(WITHOUT_SNAPSHOT)
             )
             .values(snapshot=None)
         )  # fmt: skip
@@ -85,13 +85,14 @@ class Suspended:
         return self._rows(_s.held_uid.is_not(None), *conditions)
 
     def _rows(self, *conditions: ColumnElement[bool]) -> Sequence[Row[Any]]:
-        query = sandbox_rows.route_query().where(*conditions).order_by(_s.status_us)
+        query = sandbox_rows.route_query().where(IS_DUE, *conditions).order_by(_s.status_us)
         return self._db.read(lambda connection: connection.execute(query.limit(self._policy.batch_size)).all())
 
 
 def _expire(connection: Connection, row: Row[Any]) -> bool:
     key = SandboxKey(row.tenant_id, row.sandbox_id)
     released = sandbox_rows.released_values(Workspace.NEW)
+    releasing = {"status": SandboxStatus.RELEASING, "status_us": now_us(), "look_us": 0}
     moved = connection.execute(
         update(sandboxes)
         .where(
@@ -101,7 +102,7 @@ def _expire(connection: Connection, row: Row[Any]) -> bool:
             _s.status_us == row.status_us,
             _s.held_uid.is_(None) if row.held_uid is None else _s.held_uid == row.held_uid,
         )
-        .values(released if row.held_uid is None else {"status": SandboxStatus.RELEASING, "status_us": now_us()})
+        .values(released if row.held_uid is None else releasing)
     )
     if moved.rowcount != 1:
         return False

@@ -7,6 +7,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, case, func, insert, selec
 from sandloom.db.clock import now_us
 from sandloom.db.prepared import Query, Write
 from sandloom.db.tables import execs, sandbox_history, sandboxes, workers
+from sandloom.db.tallies import Tally, value_of
 from sandloom.sandboxes.statements import IS_FENCE, IS_KEY
 from sandloom.sandboxes.states import SandboxStatus, Workspace
 
@@ -40,7 +41,7 @@ RESERVE = Write(
 RESERVED = Query(
     select(
         _w.worker_id, _w.epoch, _w.effective_hash, _w.root_id, _w.storage_mode, _w.uid_start, _w.uid_end, _w.next_uid,
-        now_us().label("now"),
+        now_us().label("now"), (value_of(Tally.PRUNED_GENERATION) + 1).label("first_generation"),
     ).where(_IS_WORKER)
 )  # fmt: skip
 GIVE_BACK = Write(
@@ -74,6 +75,7 @@ ASSIGN_AGAIN = Write(
     .values(
         generation=_s.generation + 1,
         lifecycle_count=_s.lifecycle_count + 1,
+        look_us=0,
         **{name: bindparam(f"new_{name}") for name in ASSIGNED_COLUMNS},
     )
 )
@@ -98,7 +100,7 @@ READY_HISTORY = Write(
 BEGIN_RELEASE = Write(
     update(sandboxes)
     .where(IS_KEY, _IS_OF_GENERATION)
-    .values(status=SandboxStatus.RELEASING.value, status_us=bindparam("now"))
+    .values(status=SandboxStatus.RELEASING.value, status_us=bindparam("now"), look_us=0)
 )
 CLOSE_HISTORY = Write(
     update(sandbox_history)
@@ -129,6 +131,7 @@ RELEASED_VALUES = {
     "active_execs": 0,
     "exclusive_exec_id": None,
     "status_us": now_us(),
+    "look_us": 0,
     "total_lifetime_ms": lifetime_ms(),
 }
 FINISH_RELEASE = Write(

@@ -293,9 +293,9 @@ class Sandboxes:
             "status_us": now,
         }
         if row is None:
-            generation = 1
+            generation = worker.first_generation
             first = {"workspace": Workspace.NEW.value, "lifecycle_count": 1, "total_lifetime_ms": 0, "created_us": now}
-            lifecycle.CREATE.run(connection, {**key._asdict(), "generation": 1, **first, **values})
+            lifecycle.CREATE.run(connection, {**key._asdict(), "generation": generation, **first, **values})
         else:
             generation = row.generation + 1
             again = {"of_generation": row.generation, **{f"new_{name}": value for name, value in values.items()}}

@@ -17,7 +17,7 @@ _IS_QUIET = (_s.active_execs == 0, _s.exclusive_exec_id.is_(None))
 BEGIN = Write(
     update(sandboxes)
     .where(IS_FENCE, _s.status == SandboxStatus.READY, *_IS_QUIET)
-    .values(status=SandboxStatus.SUSPENDING.value, status_us=now_us())
+    .values(status=SandboxStatus.SUSPENDING.value, status_us=now_us(), look_us=0)
 )
 #: The same unless somebody used the sandbox after ``idle_since``.
 BEGIN_IDLE = Write(
@@ -25,17 +25,17 @@ BEGIN_IDLE = Write(
     .where(
         IS_FENCE, _s.status == SandboxStatus.READY, *_IS_QUIET, _s.last_active_us <= bindparam("idle_since")
     )
-    .values(status=SandboxStatus.SUSPENDING.value, status_us=now_us())
+    .values(status=SandboxStatus.SUSPENDING.value, status_us=now_us(), look_us=0)
 )  # fmt: skip
 ABORT = Write(
     update(sandboxes)
     .where(IS_FENCE, _s.status == SandboxStatus.SUSPENDING)
-    .values(status=SandboxStatus.READY.value, status_us=now_us())
+    .values(status=SandboxStatus.READY.value, status_us=now_us(), look_us=0)
 )
 FINISH = Write(
     update(sandboxes)
     .where(IS_FENCE, _s.status == SandboxStatus.SUSPENDING)
-    .values(status=SandboxStatus.SUSPENDED.value, status_us=now_us(), snapshot=bindparam("new_snapshot"))
+    .values(status=SandboxStatus.SUSPENDED.value, status_us=now_us(), look_us=0, snapshot=bindparam("new_snapshot"))
 )
 #: The owner has removed its copy.
 DROP_COPY = Write(
@@ -84,6 +84,7 @@ WAKE = Write(
     .values(
         status=SandboxStatus.ASSIGNED.value,
         status_us=now_us(),
+        look_us=0,
         last_active_us=now_us(),
         **{name: bindparam(f"new_{name}") for name in _WOKEN_COLUMNS},
     )
@@ -96,6 +97,7 @@ FALL_BACK = Write(
     .values(
         status=SandboxStatus.SUSPENDED.value,
         status_us=now_us(),
+        look_us=0,
         held_uid=case((_s.workspace == Workspace.RESTORED, None), else_=_s.held_uid),
     )
 )

@@ -10,12 +10,10 @@ import pytest
 
 from sandloom.clock import MICROSECONDS
 from sandloom.db.clock import now_us
-from sandloom.db.tables import exec_events, execs, operations, sandbox_history, sandboxes, usage_records, workers
+from sandloom.db.tables import execs, sandbox_history, sandboxes, workers
 from sandloom.errors import NoWorkerAvailable, WorkerLost
 from sandloom.reclaim.policy import ReclaimPolicy
 from tests.integration.domain.world import World, key
-
-DAY_US = 86_400 * MICROSECONDS
 
 
 def twice(call: Callable[[], Any]) -> Any:
@@ -232,32 +230,4 @@ def test_batches_are_bounded(db):
     world.lose()
     world.set_orphans_due()
     assert [world.reclaim.release_orphans() for _ in range(3)] == [2, 1, 0]
-    world.check()
-
-
-def test_prune_removes_what_is_old_and_nothing_else(world: World):
-    route = world.started()
-    now = world.now_us()
-    for name, age_days in (("old", 16), ("young", 14)):
-        world.finish(world.running(route, name))
-        world.set(execs, execs.c.exec_id == name, finished_us=now - age_days * DAY_US)
-    world.queued(route, "open")
-    world.set(execs, execs.c.exec_id == "open", queued_us=1)
-    for name, age_days in (("past", 9), ("recent", 7)):
-        world.sandboxes.touch(world.ready("other").fence, name)
-        world.set(operations, operations.c.op_id == name, seen_us=now - age_days * DAY_US)
-    world.restart()
-    world.set(sandbox_history, sandbox_history.c.sandbox_id == "box", started_us=1)
-    closed = (sandbox_history.c.sandbox_id == "box") & (sandbox_history.c.generation == 1)
-    world.set(sandbox_history, closed, released_us=2)
-    assert twice(world.reclaim.prune) == 1
-    assert {row.exec_id for row in world.rows(execs)} == {"young", "open"}
-    assert {row.exec_id for row in world.rows(exec_events)} == {"young", "open"}
-    assert {row.exec_id for row in world.rows(usage_records)} == {"young"}
-    assert {row.op_id for row in world.rows(operations)} == {"recent"}
-    assert [(r.sandbox_id, r.generation) for r in world.rows(sandbox_history)] == [
-        ("box", 2),
-        ("other", 1),
-        ("other", 2),
-    ]
     world.check()

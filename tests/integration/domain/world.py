@@ -19,6 +19,7 @@ from sandloom.fleet.service import Fleet, Lease
 from sandloom.ids import ExecKey, SandboxKey
 from sandloom.reclaim.adoption import register
 from sandloom.reclaim.policy import ReclaimPolicy
+from sandloom.reclaim.prune import Prune
 from sandloom.reclaim.service import Reclaim
 from sandloom.reclaim.suspended import Suspended
 from sandloom.sandboxes.records import Fence, Route
@@ -66,6 +67,7 @@ class World:
         self._policy = dataclasses.replace(self._policy, **values)
         self.reclaim = Reclaim(self.db, self._policy)
         self.dormant = Suspended(self.db, self._policy)
+        self.pruning = Prune(self.db, self._policy)
 
     # --- moving ---
 
@@ -130,7 +132,7 @@ class World:
 
     def forget_activity(self) -> None:
         """Nothing happened in any sandbox for long."""
-        self.set(sandboxes, sandboxes.c.sandbox_id.is_not(None), last_active_us=0)
+        self.set(sandboxes, sandboxes.c.sandbox_id.is_not(None), last_active_us=0, look_us=0)
 
     def set(self, table: Any, condition: Any, **values: Any) -> None:
         """Time that has passed, or damage."""
