@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from sandloom.db import Database
-from sandloom.db.tables import execs, sandboxes, workers
+from sandloom.db import Database, tallies
+from sandloom.db.tables import execs, sandbox_history, sandboxes, workers
+from sandloom.db.tallies import Tally
 from sandloom.ids import ExecKey
 from sandloom.reclaim.fence import fence
 from sandloom.sandboxes.repository import recount
@@ -58,6 +59,11 @@ WRITES: dict[str, Write] = {
     "due rings": lambda w: w.reclaim.due_rings(),
     "fence": lambda w: fence(w.db),
     "queue timeouts": lambda w: w.reclaim.end_queue_timeouts(),
+    "look later": lambda w: w.reclaim.look_later(),
+    "free uids": lambda w: w.pruning.uids(),
+    "count": lambda w: w.reclaim.count({Tally.ROWS_PRUNED: 2, Tally.UIDS_FREED: 1}),
+    "raise mark": lambda w: tallies.raise_to(w.db, Tally.PRUNED_EPOCH, 7),
+    "prune": lambda w: [getattr(w.pruning, name)() for name in ("execs", "history", "sandboxes", "workers")],
 }
 
 
@@ -162,6 +168,31 @@ def drifted(world: World) -> None:
     world.set(workers, workers.c.worker_id == "w1", reserved=5)
 
 
+def quarantined(world: World) -> None:
+    """The worker is gone for good, and its released sandbox still holds a UID."""
+    world.released(world.started())
+    world.lose()
+    world.set_orphans_due()
+    world.set(sandboxes, sandboxes.c.sandbox_id == "box", held_uid=sandboxes.c.sandbox_uid)
+    world.register("w2")
+
+
+def forgotten(world: World) -> None:
+    """Released so long ago that nothing of it is kept, on a worker that has gone since."""
+    world.released(world.started())
+    world.lose()
+    world.set_orphans_due()
+    world.set(sandboxes, sandboxes.c.sandbox_id == "box", status_us=1)
+    world.set(sandbox_history, sandbox_history.c.sandbox_id == "box", started_us=1, released_us=2)
+    world.register("w2")
+
+
+def counted(world: World) -> None:
+    """Maintenance has counted and pruned before."""
+    world.reclaim.count({Tally.ROWS_PRUNED: 1, Tally.UIDS_FREED: 1})
+    tallies.raise_to(world.db, Tally.PRUNED_EPOCH, 3)
+
+
 #: What is held before its commit in a state, and what then begins.
 STATES: dict[State, tuple[tuple[str, ...], tuple[str, ...]]] = {
     opened: (
@@ -176,8 +207,8 @@ STATES: dict[State, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("renew", "declare lost", "unregister", "restart"),
     ),
     assigned: (
-        ("cancel queued", "ready", "ready but empty", "restart"),
-        ("admit", "cancel queued", "refuse", "ready", "ready but empty", "release", "restart"),
+        ("cancel queued", "ready", "ready but empty", "restart", "look later"),
+        ("admit", "cancel queued", "refuse", "ready", "ready but empty", "release", "restart", "look later"),
     ),
     releasing: (("finish release", "restart"), ("resolve", "ready", "finish release", "restart", "recount")),
     released: (("resolve",), ("resolve", "release", "restart", "recount")),
@@ -206,7 +237,13 @@ STATES: dict[State, tuple[tuple[str, ...], tuple[str, ...]]] = {
     drifted: (("recount",), ("recount", "resolve other", "release", "restart")),
     idle: (
         ("resolve", "idle", "admit whole", "touch", "hold", "suspend", "suspend idle"),
-        ("resolve", "admit", "admit whole", "touch", "hold", "release", "idle", "suspend", "suspend idle", "restart"),
+        (
+            "resolve", "admit", "admit whole", "touch", "hold", "release", "idle", "suspend", "suspend idle", "restart",
+            "look later",
+        ),
     ),
+    quarantined: (("free uids", "restart"), ("free uids", "resolve", "restart")),
+    forgotten: (("prune", "resolve", "restart"), ("prune", "resolve", "restart", "look later")),
+    counted: (("count", "raise mark"), ("count", "raise mark")),
     held: (("let go", "restart"), ("let go", "hold", "admit", "touch", "suspend", "release", "restart")),
 }  # fmt: skip

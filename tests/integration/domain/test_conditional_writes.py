@@ -157,6 +157,20 @@ def test_no_assignment_reads_a_column_that_was_assigned_before_it(sent: dict[Sit
     assert not bad
 
 
+def test_every_move_of_a_sandbox_says_when_maintenance_looks_at_it(sent: dict[Site, set[str]]):
+    """Except to READY from ASSIGNED, where less falls due than before."""
+    moves = {
+        text
+        for texts in sent.values()
+        for text in texts
+        if text.startswith("UPDATE sandboxes ")
+        and " status_us=" in text
+        and " ready_us=" not in text.split(" WHERE ")[0]
+    }
+    assert len(moves) > 10
+    assert not [text for text in moves if " look_us=" not in text]
+
+
 def read_after_assigned(statement: str) -> list[str]:
     table = statement.split()[1]
     parts = _ASSIGNED.split(_outermost_values(statement))[1:]
