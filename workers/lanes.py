@@ -6,7 +6,7 @@ Lanes belong to the node, not to Celery: a consumer that reconnects or restarts 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,10 +14,12 @@ from enum import StrEnum
 from sandloom.clock import monotonic_seconds
 from sandloom.ids import ExecKey, SandboxKey
 from sandloom.telemetry import get_logger
+from workers.turns import Turns
 
 Job = Callable[[], object]
 
-#: Doorbells name sandboxes that need not exist, so there is an end to one for each.
+TENANT_BOUND_FACTOR = 2
+#: Doorbells name sandboxes and tenants that need not exist, so there is an end to one for each.
 HARD_BOUND_FACTOR = 4
 
 #: A thread without work ends after this long.
@@ -51,11 +53,11 @@ class _Item:
 
 
 class CommandLane:
-    """A thread for each running command, up to ``slots``; sandboxes take turns; an exec is here at most once.
+    """A thread for each running command, up to ``slots``; who waits takes turns; an exec is here at most once.
 
-    Of what waits, about ``bound`` items are kept in memory: beyond that a sandbox gets no second one, so that a greedy
-    one cannot keep others out. ``on_room`` is called, outside the lock, once there is room again for what was refused:
-    the rows say what that was.
+    Of what waits, about ``bound`` items are kept in memory: beyond that a sandbox gets no second one, and beyond twice
+    as many a tenant gets none, so that a greedy one cannot keep others out. ``on_room`` is called, outside the lock,
+    once there is room again for what was refused: the rows say what that was.
     """
 
     def __init__(self, slots: int, bound: int, on_room: Callable[[], None]) -> None:
@@ -63,7 +65,7 @@ class CommandLane:
         self._bound = bound
         self._on_room = on_room
         self._items: dict[ExecKey, _Item] = {}
-        self._turns: OrderedDict[SandboxKey, deque[_Item]] = OrderedDict()
+        self._turns: Turns[_Item] = Turns()
         self._waiting = 0
         self._idle = 0
         self._threads: set[threading.Thread] = set()
@@ -104,11 +106,13 @@ class CommandLane:
     def _is_full_for(self, sandbox: SandboxKey) -> bool:
         if self._waiting < self._bound:
             return False
-        return sandbox in self._turns or self._waiting >= HARD_BOUND_FACTOR * self._bound
+        if self._turns.has_sandbox(sandbox) or self._waiting >= HARD_BOUND_FACTOR * self._bound:
+            return True
+        return self._waiting >= TENANT_BOUND_FACTOR * self._bound and self._turns.has_tenant(sandbox.tenant_id)
 
     def _append(self, item: _Item) -> None:
         self._items[item.key] = item
-        self._turns.setdefault(item.key.sandbox, deque()).append(item)
+        self._turns.append(item.key.sandbox, item)
         self._waiting += 1
         if self._waiting > self._idle and len(self._threads) < self._slots:
             thread = threading.Thread(target=self._serve, name="command", daemon=True)
@@ -129,10 +133,7 @@ class CommandLane:
                 self._changed.wait(remaining)
         finally:
             self._idle -= 1
-        sandbox, items = self._turns.popitem(last=False)
-        item = items.popleft()
-        if items:
-            self._turns[sandbox] = items
+        item = self._turns.pop()
         self._waiting -= 1
         item.running = True
         return item
@@ -165,9 +166,8 @@ class CommandLane:
         """Take nothing more and forget what waits; what runs goes on. Idempotent."""
         with self._changed:
             self._closed = True
-            for items in self._turns.values():
-                for item in items:
-                    self._items.pop(item.key, None)
+            for item in self._turns:
+                self._items.pop(item.key, None)
             self._turns.clear()
             self._waiting = 0
             self._changed.notify_all()

@@ -138,6 +138,14 @@ class Admission:
     ring_after_us: int
     policy: ExecPolicy
 
+    def weighed_values(self) -> dict[str, Any]:
+        """``statements.ADMISSION``, the key aside."""
+        return {
+            "of_scope": self.request.exec_scope,
+            "of_parallel": self.policy.max_parallel_execs_per_sandbox,
+            "of_queued_below": self.policy.max_queued_execs,
+        }
+
     def place_values(self) -> dict[str, Any]:
         """``statements.PLACE``."""
         alone = self.request.exec_scope is None

@@ -16,7 +16,7 @@ from sandloom.ids import ExecKey
 
 def admit(connection: Connection, admission: Admission) -> tuple[Any | None, bool]:
     key, request, policy = admission.key, admission.request, admission.policy
-    row = repository.admission(connection, key, request.exec_scope)
+    row = repository.admission(connection, admission)
     if row is None or row.known or refusal_to_admit(row, admission.generation, request.exec_scope, policy) is not None:
         return row, False
     where = {**statements.of_key(key), "of_epoch": row.worker_epoch, "now": row.now, **admission.place_values()}

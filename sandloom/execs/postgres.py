@@ -93,7 +93,7 @@ def _admit() -> Select[Any]:
             facts.c.owner_lease_us > facts.c.now,
             not_(facts.c.known),
             not_(facts.c.scope_taken),
-            facts.c.queued < bindparam("of_queued_below"),
+            facts.c.queued < statements.QUEUED_BELOW,
         )
         .values(last_active_us=facts.c.now)
         .returning(*(_s[name] for name in statements.OF_SANDBOX), _s.last_active_us.label("now"))
@@ -160,8 +160,7 @@ FINISH = Query(_finish(), "finish")
 def admit(connection: Connection, admission: Admission) -> tuple[Any | None, bool]:
     values = {
         **statements.of_key(admission.key),
-        "of_scope": admission.request.exec_scope,
-        "of_queued_below": admission.policy.max_queued_execs,
+        **admission.weighed_values(),
         **admission.place_values(),
         **admission.request_values(),
         "ring_after_us": admission.ring_after_us,

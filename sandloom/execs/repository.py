@@ -82,9 +82,9 @@ def without_input() -> Select[Any]:
     return select(*(column if column is not _e.stdin else literal(None).label("stdin") for column in execs.columns))
 
 
-def admission(connection: Connection, key: ExecKey, exec_scope: str | None) -> Row[Any] | None:
+def admission(connection: Connection, asked: Admission) -> Row[Any] | None:
     """The row of ``statements.ADMISSION``, unless there is no such sandbox."""
-    return statements.ADMISSION.one_or_none(connection, {**statements.of_key(key), "of_scope": exec_scope})
+    return statements.ADMISSION.one_or_none(connection, {**statements.of_key(asked.key), **asked.weighed_values()})
 
 
 def queued_exec(row: Any, admission: Admission) -> Exec:

@@ -62,7 +62,7 @@ class Execs:
             if excess is None:
                 row, admitted = self._moves.admit(connection, admission)
             else:
-                row, admitted = repository.admission(connection, admission.key, request.exec_scope), False
+                row, admitted = repository.admission(connection, admission), False
             if row is None:
                 raise SandboxNotFound
             route = sandbox_rows.to_route(row, self._idle_ttl_seconds)
@@ -242,7 +242,7 @@ class Execs:
         }
 
     def open_for(self, worker_id: str, worker_epoch: int, limit: int = 1000) -> Sequence[OpenExec]:
-        """QUEUED and RUNNING execs of that owner, oldest first."""
+        """RUNNING and QUEUED execs of that owner, in the order of ``statements.OPEN_OF_OWNER``."""
         values = {"of_worker": worker_id, "of_epoch": worker_epoch, "at_most": limit}
         rows = self._db.read(lambda connection: statements.OPEN_OF_OWNER.all(connection, values))
         return [

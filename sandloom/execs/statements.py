@@ -27,13 +27,13 @@ from sqlalchemy import (
 
 from sandloom.db.clock import now_us
 from sandloom.db.prepared import Query, Write
-from sandloom.db.tables import exec_events, execs, sandboxes, usage_records
+from sandloom.db.tables import exec_events, execs, sandboxes, usage_records, workers
 from sandloom.execs.states import ExecStatus
 from sandloom.ids import ExecKey
 from sandloom.sandboxes import statements as sandbox_statements
 from sandloom.sandboxes.states import SandboxStatus
 
-_e, _s, _v = execs.c, sandboxes.c, exec_events.c
+_e, _s, _v, _w = execs.c, sandboxes.c, exec_events.c, workers.c
 
 #: Kinds whose data are raw bytes of the command's output.
 OUTPUT_KINDS = ("stdout", "stderr")
@@ -46,6 +46,7 @@ _EPOCH: BindParameter[int] = bindparam("of_epoch")
 _GENERATION: BindParameter[int] = bindparam("of_generation")
 _LAST_SEQ: BindParameter[int] = bindparam("of_last_seq")
 _AT_MOST: BindParameter[int] = bindparam("at_most", type_=Integer())
+QUEUED_BELOW: BindParameter[int] = bindparam("of_queued_below", type_=Integer())
 _IS_KEY = and_(_e.tenant_id == _TENANT, _e.sandbox_id == _SANDBOX, _e.exec_id == _EXEC)
 IS_SANDBOX = and_(_s.tenant_id == _TENANT, _s.sandbox_id == _SANDBOX)
 _IS_RUNNING = and_(_IS_KEY, _e.status == ExecStatus.RUNNING, _e.worker_id == _WORKER, _e.worker_epoch == _EPOCH)
@@ -71,13 +72,22 @@ OUTPUT = Query(
     select(_v.kind, _v.data).where(_EVENTS_OF, or_(*(_v.kind == kind for kind in OUTPUT_KINDS))).order_by(_v.seq),
     "output",
 )
-OPEN_OF_OWNER = Query(
-    select(_e.tenant_id, _e.sandbox_id, _e.exec_id, _e.generation, _e.status, _e.cancel_us, _e.queued_us)
-    .where(_e.open_worker_id == _WORKER, _e.worker_epoch == _EPOCH)
-    .order_by(_e.queued_us)
-    .limit(_AT_MOST),
-    "open_of_owner",
-)
+
+
+def _open_of_owner() -> Select[Any]:
+    """What runs, then what waits: tenants take turns, and within each its sandboxes, the oldest command first."""
+    columns = (_e.tenant_id, _e.sandbox_id, _e.exec_id, _e.generation, _e.status, _e.cancel_us, _e.queued_us)
+    in_sandbox = func.row_number().over(partition_by=(_e.tenant_id, _e.sandbox_id), order_by=_e.queued_us)
+    mine = (_e.open_worker_id == _WORKER, _e.worker_epoch == _EPOCH)
+    boxes = select(*columns, in_sandbox.label("turn")).where(*mine).subquery("boxes").c
+    in_tenant = func.row_number().over(partition_by=boxes.tenant_id, order_by=(boxes.turn, boxes.queued_us))
+    turns = select(*(boxes[column.name] for column in columns), in_tenant.label("turn")).subquery("turns").c
+    waits = case((turns.status == ExecStatus.RUNNING.value, 0), else_=1)
+    in_turn = select(*(turns[column.name] for column in columns)).order_by(waits, turns.turn, turns.queued_us)
+    return in_turn.limit(_AT_MOST)
+
+
+OPEN_OF_OWNER = Query(_open_of_owner(), "open_of_owner")
 QUEUED_OF_SANDBOX = Query(
     select(_e.exec_id).where(
         _e.open_worker_id == _WORKER, _e.tenant_id == _TENANT, _e.sandbox_id == _SANDBOX, _e.status == ExecStatus.QUEUED
@@ -87,7 +97,9 @@ QUEUED_OF_SANDBOX = Query(
 
 def admission() -> Select[Any]:
     """See ``ADMISSION``."""
-    queued = (
+    # Each sandbox has a bound of its own: the queue is counted only where those of the worker together exceed its.
+    can_be_full = _w.reserved * bindparam("of_parallel", type_=Integer()) > QUEUED_BELOW
+    counted = (
         select(func.count())
         .select_from(execs)
         .where(_e.open_worker_id == _s.worker_id, _e.status == ExecStatus.QUEUED)
@@ -96,14 +108,15 @@ def admission() -> Select[Any]:
     )
     in_scope = (_e.tenant_id == _TENANT, _e.sandbox_id == _SANDBOX, _e.active_scope == bindparam("of_scope"))
     return sandbox_statements.ROUTE_OF_KEY.add_columns(
-        queued.label("queued"),
+        case((can_be_full, counted), else_=0).label("queued"),
         exists().where(*in_scope).correlate(None).label("scope_taken"),
         exists().where(_IS_KEY).correlate(None).label("known"),
     )
 
 
-#: The sandbox, its owner, and what admission weighs: ``queued`` on that worker, ``scope_taken`` (never for a scope that
-#: is NULL), and whether the exec is ``known``. One statement, so that a command never looks like its own rival.
+#: The sandbox, its owner, and what admission weighs: ``queued`` on that worker, or 0 where its sandboxes cannot fill
+#: the queue, ``scope_taken`` (never for a scope that is NULL), and whether the exec is ``known``. One statement, so
+#: that a command never looks like its own rival.
 ADMISSION = Query(admission(), "admission")
 
 # --- admission ---

@@ -290,7 +290,7 @@ def test_refuse_ends_a_command_that_cannot_be_started(world: World):
     world.check()
 
 
-def test_open_for_lists_the_owners_open_commands_oldest_first(world: World):
+def test_open_for_lists_what_runs_and_then_what_waits_oldest_first(world: World):
     world.register("w2", capacity=0)
     route = world.started()
     for number in range(4):
@@ -301,12 +301,28 @@ def test_open_for_lists_the_owners_open_commands_oldest_first(world: World):
     world.execs.cancel(world.exec("run-2").key)
     found = world.execs.open_for("w1", 1)
     assert [(e.key.exec_id, e.status, e.cancel_us is not None) for e in found] == [
-        ("run-3", "QUEUED", False),
         ("run-1", "RUNNING", True),
+        ("run-3", "QUEUED", False),
         ("run-0", "QUEUED", False),
     ]
-    assert [e.key.exec_id for e in world.execs.open_for("w1", 1, limit=1)] == ["run-3"]
+    assert [e.key.exec_id for e in world.execs.open_for("w1", 1, limit=1)] == ["run-1"]
     assert world.execs.open_for("w1", 2) == world.execs.open_for("w2", 1) == []
+
+
+def test_open_for_lets_tenants_and_their_sandboxes_take_turns(world: World):
+    """Whatever part of a queue is read, the only command of a tenant or sandbox is near its beginning."""
+    world.register()
+    for box in ("a", "b"):
+        route = world.ready(box, "greedy")
+        for number in range(4):
+            world.queued(route, f"{box}-{number}", f"scope-{number}")
+    world.queued(world.ready("c", "greedy"), "c-0")
+    world.queued(world.ready("d", "modest"), "d-0")
+    for place, record in enumerate(sorted(world.rows(execs), key=lambda row: row.exec_id)):
+        world.set(execs, execs.c.exec_id == record.exec_id, queued_us=record.queued_us + place)
+    found = [e.key.exec_id for e in world.execs.open_for("w1", 1)]
+    assert found == ["a-0", "d-0", "b-0", "c-0", "a-1", "b-1", "a-2", "b-2", "a-3", "b-3"]
+    assert [e.key.exec_id for e in world.execs.open_for("w1", 1, limit=2)] == ["a-0", "d-0"]
 
 
 def test_the_last_of_several_commands_makes_the_sandbox_ready(world: World):

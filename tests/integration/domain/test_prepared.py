@@ -22,6 +22,7 @@ from tests.services.postgres import PostgresServer
 ADD = Write(insert(operations), ("tenant_id", "op_id", "seen_us"))
 OPERATION = {"tenant_id": TENANT, "op_id": "op", "seen_us": 1}
 KEY = exec_statements.of_key(ExecKey(TENANT, "box", "run"))
+WEIGHED = {"of_parallel": 16, "of_queued_below": 10_000}
 QUERIES: dict[str, tuple[Query, dict[str, Any]]] = {
     "exec": (exec_statements.EXEC, KEY),
     "progress": (exec_statements.PROGRESS, KEY),
@@ -29,8 +30,8 @@ QUERIES: dict[str, tuple[Query, dict[str, Any]]] = {
     "output": (exec_statements.OUTPUT, KEY),
     "open": (exec_statements.OPEN_OF_OWNER, {"of_worker": "w1", "of_epoch": 1, "at_most": 10}),
     "sandbox": (sandbox_statements.ROUTE, KEY),
-    "admission": (exec_statements.ADMISSION, {**KEY, "of_scope": None}),
-    "admission to a scope": (exec_statements.ADMISSION, {**KEY, "of_scope": "tests"}),
+    "admission": (exec_statements.ADMISSION, {**KEY, **WEIGHED, "of_scope": None}),
+    "admission to a scope": (exec_statements.ADMISSION, {**KEY, **WEIGHED, "of_scope": "tests"}),
 }
 
 

@@ -23,8 +23,8 @@ class Gate:
         assert self.open.wait(10)
 
 
-def key(sandbox: str, name: str) -> ExecKey:
-    return ExecKey("default", sandbox, name)
+def key(sandbox: str, name: str, tenant: str = "default") -> ExecKey:
+    return ExecKey(tenant, sandbox, name)
 
 
 @pytest.fixture
@@ -57,6 +57,39 @@ def test_sandboxes_take_turns(lane: CommandLane) -> None:
     assert done.wait(10)
     lane.close()
     assert order[:2] == ["a1", "b1"]
+
+
+@pytest.mark.parametrize(("tenant", "sandbox", "ahead"), [("modest", "own", 1), ("greedy", "own", 4)])
+def test_a_thousand_commands_of_one_let_anothers_only_one_go_ahead_of_them(
+    tenant: str, sandbox: str, ahead: int
+) -> None:
+    """Ahead of it is at most one command of every other tenant, and one of every other sandbox of its own tenant."""
+    lane = CommandLane(1, 2000, lambda: None)
+    gate = occupy(lane)
+    order: list[str] = []
+    done = threading.Event()
+
+    def only() -> None:
+        order.append("only")
+        done.set()
+
+    for number in range(1000):
+        greedy = key(f"box-{number % 4}", f"run-{number}", "greedy")
+        lane.submit(greedy, lambda: order.append("greedy"))
+    lane.submit(key(sandbox, "only", tenant), only)
+    gate.open.set()
+    assert done.wait(10)
+    lane.close()
+    assert lane.join(10)
+    assert order.index("only") <= ahead
+
+
+def test_a_tenant_of_many_sandboxes_cannot_keep_others_out_of_the_lane(lane: CommandLane) -> None:
+    gate = occupy(lane)
+    placed = [lane.submit(key(f"box-{number}", "x", "greedy"), lambda: None) for number in range(12)]
+    assert placed == [Placed.ACCEPTED] * 8 + [Placed.FULL] * 4
+    assert lane.submit(key("box", "x", "modest"), lambda: None) is Placed.ACCEPTED
+    gate.open.set()
 
 
 def test_an_exec_is_in_the_lane_once(lane: CommandLane) -> None:
@@ -100,7 +133,7 @@ def test_a_greedy_sandbox_fills_the_lane_for_itself_only(lane: CommandLane, room
 
 def test_sandboxes_that_do_not_exist_cannot_grow_the_lane_without_end(lane: CommandLane) -> None:
     gate = occupy(lane)
-    placed = [lane.submit(key(f"forged{n}", "x"), lambda: None) for n in range(50)]
+    placed = [lane.submit(key(f"forged{n}", "x", f"forged{n}"), lambda: None) for n in range(50)]
     assert placed.count(Placed.ACCEPTED) == 16
     gate.open.set()
 
