@@ -74,14 +74,16 @@ def cancel(world: World) -> None:
 
 
 def reclaim(world: World) -> None:
-    """The queries of a run in which nothing is due."""
+    """The queries of a run in which nothing is due but what the calls before have moved."""
     for step in (
         world.reclaim.end_lost_execs, world.reclaim.end_queue_timeouts, world.reclaim.release_orphans,
         world.reclaim.begin_idle_releases, world.reclaim.stalled_releases, world.dormant.due, world.dormant.cut_short,
-        world.dormant.begin_releases, world.dormant.unneeded_snapshots, world.reclaim.look_later,
+        world.dormant.begin_releases, world.dormant.unneeded_snapshots,
     ):  # fmt: skip
         if step():
             raise SystemExit(f"something was due: {step}")
+    while world.reclaim.look_later():
+        pass
 
 
 def prune(world: World) -> None:

@@ -143,6 +143,7 @@ RELEASING = Query(
     select(_s.tenant_id, _s.sandbox_id, _s.generation).where(
         _s.worker_id == bindparam("of_worker"),
         _s.worker_epoch == bindparam("of_epoch"),
+        _s.held_uid.is_not(None),
         _s.status == SandboxStatus.RELEASING,
     )
 )

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, TextClause, func, select
 from sqlalchemy.exc import IntegrityError
 
 from sandloom.db.engine import Database
-from sandloom.db.tables import sandboxes
+from sandloom.db.tables import CREATED, sandboxes
 from sandloom.errors import (
     FilePathLocked,
     NoWorkerAvailable,
@@ -119,7 +119,7 @@ class Sandboxes:
         offset: int,
     ) -> tuple[list[Route], int]:  # fmt: skip
         """A page of the tenant's sandboxes, newest first, and how many there are in all."""
-        conditions = [_s.tenant_id == tenant_id]
+        conditions: list[ColumnElement[bool] | TextClause] = [_s.tenant_id == tenant_id, CREATED]
         if status is not None:
             conditions.append(_s.status == status)
         if workspace_scope_id is not None:

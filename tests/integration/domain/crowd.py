@@ -68,9 +68,9 @@ def _statements(workers: int, routes: int) -> tuple[str, ...]:
         f"""INSERT INTO sandbox_history (tenant_id, sandbox_id, generation, worker_id, started_us, created_by, ready_us,
         released_us) SELECT 'default', 'box-' || n, 1, {worker}, {now} - n, 'fill', {now}, {released}
         FROM generate_series(0, {routes - 1}) n""",
-        f"""INSERT INTO execs (tenant_id, sandbox_id, exec_id, generation, worker_id, worker_epoch, status, request_hash,
-        request, labels, timeout_seconds, exit_code, reason, truncated, usage, last_seq, rings, ring_us, queued_us,
-        started_us, finished_us)
+        f"""INSERT INTO execs (tenant_id, sandbox_id, exec_id, generation, worker_id, worker_epoch, status,
+        request_hash, request, labels, timeout_seconds, exit_code, reason, truncated, usage, last_seq, rings, ring_us,
+        queued_us, started_us, finished_us)
         SELECT 'default', 'box-' || n, 'run-' || r, 1, {worker}, 1, 'SUCCEEDED', 'h', '{_REQUEST}', '{{}}', 60, 0,
         'exit', false, '{{}}', 3, 0, 0, {now} - n - r, {now} - n, {now} - n FROM {ended}""",
         f"""INSERT INTO exec_events SELECT 'default', 'box-' || n, 'run-' || r, s, 'status', '', {now}
