@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
@@ -10,6 +10,7 @@ from pydantic import Field
 from api.services import Services
 from sandloom import __version__
 from sandloom.contracts.rest import Answer
+from sandloom.db import tallies
 from sandloom.errors import Unavailable
 from sandloom.fleet.records import Worker, WorkerStatus
 
@@ -26,7 +27,7 @@ class WorkerHealth(Answer):
     running_sessions: int
     running_execs: int
     reclamation: dict[str, Any]
-    orphan_reaper: dict[str, Any]
+    orphan_reaper: dict[str, Any] = Field(description="its periods, and what maintenance did in the whole deployment")
     disk: dict[str, Any]
     capabilities: dict[str, Any]
 
@@ -83,10 +84,10 @@ class Runtime(Answer):
 def health(services: Services) -> Health:
     """Never raises for a part that is down: that is what the answer is for."""
     try:
-        workers = services.fleet.list_workers(_MAX_WORKERS)
+        workers, reaped = services.fleet.list_workers(_MAX_WORKERS), tallies.counts(services.db)
         database = "UP"
     except Unavailable:
-        workers, database = [], "DOWN"
+        workers, reaped, database = [], {}, "DOWN"
     live = [worker for worker in workers if worker.live]
     mine = [worker for worker in live if worker.declared_hash == services.settings.profile_hash]
     least = min(mine, key=lambda worker: (worker.reserved / worker.capacity, worker.worker_id), default=None)
@@ -96,7 +97,7 @@ def health(services: Services) -> Health:
         version=__version__,
         environment=services.settings.environment,
         dependencies={"database": database, "bus": bus},
-        worker=None if least is None else _worker_health(least),
+        worker=None if least is None else _worker_health(least, reaped),
         workers=WorkerCount(live=len(live), total=len(workers)),
     )
 
@@ -147,7 +148,7 @@ def _row(worker: Worker, queued: int, running: int) -> WorkerRow:
     )
 
 
-def _worker_health(worker: Worker) -> WorkerHealth:
+def _worker_health(worker: Worker, reaped: Mapping[str, int]) -> WorkerHealth:
     def part(name: str) -> dict[str, Any]:
         found = worker.load.get(name) or worker.node.get(name)
         return found if isinstance(found, dict) else _UNKNOWN
@@ -159,7 +160,7 @@ def _worker_health(worker: Worker) -> WorkerHealth:
         running_sessions=worker.reserved,
         running_execs=int(worker.load.get("running_execs") or 0),
         reclamation=part("reclamation"),
-        orphan_reaper=part("orphan_reaper"),
+        orphan_reaper={**part("orphan_reaper"), **reaped},
         disk=part("disk"),
         capabilities=part("capabilities"),
     )

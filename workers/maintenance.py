@@ -84,7 +84,8 @@ class Maintenance:
         """Commands and audit before the sandboxes that they belong to, and these before their workers."""
         pruning = self._pruning
         steps = (pruning.execs, pruning.history, pruning.operations, pruning.uids, pruning.sandboxes, pruning.workers)
-        self._run(*(partial(self._prune, step) for step in steps))
+        tallies = {pruning.uids: Tally.UIDS_FREED}
+        self._run(*(partial(self._prune, step, tallies.get(step, Tally.ROWS_PRUNED)) for step in steps))
 
     # --- steps ---
 
@@ -142,9 +143,9 @@ class Maintenance:
         for _ in _batches(self._reclaim.look_later, RECLAIM_SECONDS):
             pass
 
-    def _prune(self, step: Callable[[], int]) -> None:
+    def _prune(self, step: Callable[[], int], tally: Tally) -> None:
         for removed in _batches(step, PRUNE_SECONDS):
-            self._reclaim.count({Tally.ROWS_PRUNED: removed})
+            self._reclaim.count({tally: removed})
 
     def _discard_snapshots(self) -> None:
         """Objects first: a snapshot whose name is forgotten would stay for ever."""

@@ -56,9 +56,7 @@ class Prune:
         """Ended commands with their events and usage."""
         query = select(_e.tenant_id, _e.sandbox_id, _e.exec_id, _e.last_seq).where(self._is_past(_e.finished_us))
         rows = self._batch(query)
-        for row in rows:
-            self._remove_exec(ExecKey(row.tenant_id, row.sandbox_id, row.exec_id), row.last_seq)
-        return len(rows)
+        return sum(self._remove_exec(ExecKey(*key), last_seq) for *key, last_seq in map(tuple, rows))
 
     def history(self) -> int:
         """Generations that ended. The one that is current stays, however old."""
@@ -129,18 +127,19 @@ class Prune:
         statement = delete(table).where(tuple_(*columns).in_(keys), past)
         return self._db.write(lambda connection: connection.execute(statement).rowcount)
 
-    def _remove_exec(self, key: ExecKey, last_seq: int) -> None:
+    def _remove_exec(self, key: ExecKey, last_seq: int) -> int:
         """The record goes with the last of its events: until then a reader is told where the rest begins."""
         events = and_(*_of(exec_events, key))
         for seq in range(EVENTS_AT_ONCE, last_seq, EVENTS_AT_ONCE):
             earlier = delete(exec_events).where(events, exec_events.c.seq <= seq)
             self._db.write(lambda connection, statement=earlier: connection.execute(statement))  # type: ignore[misc]
 
-        def remove(connection: Connection) -> None:
-            for table in (exec_events, usage_records, execs):
+        def remove(connection: Connection) -> int:
+            for table in (exec_events, usage_records):
                 connection.execute(delete(table).where(*_of(table, key)))
+            return connection.execute(delete(execs).where(*_of(execs, key))).rowcount
 
-        self._db.write(remove)
+        return self._db.write(remove)
 
     def _remove_sandbox(self, row: Any) -> int:
         """What began meanwhile has another generation, and a sandbox that is made anew begins after all of them."""
