@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import held, idle
+from benchmarks import crowd, held, idle
 from benchmarks.bare import BEST_AT_ONCE, Floor
 from benchmarks.burst import Burst, Target, alternate, ratio
 from benchmarks.engine import engine
@@ -26,7 +26,7 @@ from benchmarks.workloads import Commands, EarlierShape, Lives, budget, files
 CONSOLE = Console(width=140)
 COMMANDS = ("engine", "embedded", "fleet", "files")
 #: What is asked of a worker beside commands: not in the short run unless it is asked for.
-NODE = ("lives", "idle", "held")
+NODE = ("lives", "idle", "held", "crowd")
 #: ``lives`` at once: create and release wait for disks and messages, so more of them find the best rate.
 LIVES_AT_ONCE = (4, 16)
 
@@ -66,13 +66,15 @@ def main() -> None:
 def measure_node(wanted: set[str], floor: Floor, scale: Scale) -> None:
     """What is asked of the worker beside commands."""
     for name, start in (("embedded", embedded), ("fleet", fleet)):
-        if not wanted & {"lives", "held", *(("idle",) if name == "fleet" else ())}:
+        if not wanted & {"lives", "held", "crowd", *(("idle",) if name == "fleet" else ())}:
             continue
         with start() as service:
             if "lives" in wanted:
                 lives(service, floor, scale)
             if "held" in wanted:
                 CONSOLE.print(held.report(name, *held.Held(service).measure()))
+            if "crowd" in wanted:
+                CONSOLE.print(crowd.measure(service))
             if "idle" in wanted and name == "fleet":
                 CONSOLE.print(idle.measure(service, service.parts["worker"]))
 

@@ -1,7 +1,8 @@
 """What calls cost when there are a hundred times more routes: ``python -m benchmarks.growth [--full]``.
 
 Two PostgreSQL databases with a hundred workers each, one with few routes and one with many (see
-``tests.integration.domain.crowd``), are asked the same in turns. Wall time of a call, on one connection.
+``tests.integration.domain.crowd``), are asked the same in turns. Wall time of a call, on one connection, and the
+pages of tables and indexes that it looks into.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from sqlalchemy import Connection
 
 from sandloom.db import Database, open_database
 from sandloom.ids import ExecKey
@@ -129,13 +131,15 @@ def main() -> None:
     wanted = {name: call for name, call in CALLS.items() if not options.only or any(o in name for o in options.only)}
     with databases(scale) as (few, many):
         table = Table(
-            "call", f"{scale.few:,} routes, ms", f"{scale.many:,} routes, ms", "ratio",
+            "call", f"{scale.few:,} routes, ms", f"{scale.many:,} routes, ms", "ratio", "pages", "pages", "ratio",
             title=f"PostgreSQL, {WORKERS} workers: medians of {scale.rounds} pairs", title_justify="left",
         )  # fmt: skip
         above = []
         for name, call in wanted.items():
             small, large, ratio = compare(call, few, many, scale)
-            table.add_row(name, f"{small * 1e3:.2f}", f"{large * 1e3:.2f}", f"{ratio:.2f}")
+            read = [pages(call, world, scale.calls) for world in (few, many)]
+            in_pages = f"{read[0]:.0f}", f"{read[1]:.0f}", f"{read[1] / max(read[0], 1):.2f}"
+            table.add_row(name, f"{small * 1e3:.2f}", f"{large * 1e3:.2f}", f"{ratio:.2f}", *in_pages)
             above += [name] if ratio > BOUND else []
         Console(width=110).print(table)
     stop_everything()
@@ -176,6 +180,24 @@ def compare(call: Call, few: World, many: World, scale: Scale) -> tuple[float, f
         pairs.append((pair[few], pair[many]))
     small, large = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
     return small, large, statistics.median(b / a for a, b in pairs)
+
+
+def pages(call: Call, world: World, count: int) -> float:
+    """Pages that the server looked into for one call, which no other load on the machine changes."""
+    before = _pages_so_far(world)
+    for _ in range(count):
+        call(world)
+    return (_pages_so_far(world) - before) / count
+
+
+def _pages_so_far(world: World) -> int:
+    query = "SELECT pg_stat_get_db_blocks_fetched(oid) FROM pg_database WHERE datname = current_database()"
+
+    def look(connection: Connection) -> int:
+        connection.exec_driver_sql("SELECT pg_stat_force_next_flush()")
+        return int(connection.exec_driver_sql(query).scalar_one())
+
+    return world.db.read(look)
 
 
 def seconds(call: Call, world: World, count: int) -> float:

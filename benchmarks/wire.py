@@ -13,12 +13,15 @@ _READ_BYTES = 64 * 1024
 class Connection:
     """``call`` returns the JSON of a 2xx answer; anything else ends the run."""
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str, tenant: str = "default") -> None:
         parts = urlsplit(url)
         assert parts.hostname is not None
         self._socket = socket.create_connection((parts.hostname, parts.port or 80), timeout=120)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._headers = f"Host: {parts.netloc}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+        self._headers = (
+            f"Host: {parts.netloc}\r\nAuthorization: Bearer {token}\r\nX-Sandbox-Tenant: {tenant}\r\n"
+            "Content-Type: application/json\r\n"
+        )
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None, *, wait_seconds: int = 0) -> Any:
         content = b"" if body is None else json.dumps(body).encode()

@@ -32,6 +32,7 @@ from sandloom.sandboxes.audit import audit_of, history
 from sandloom.sandboxes.diagnose import owner_lives, refusal
 from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.states import OPEN, SandboxStatus, Workspace
+from sandloom.sandboxes.totals import Totals
 
 _s = sandboxes.c
 _ATTEMPTS = 6
@@ -53,6 +54,7 @@ class Sandboxes:
     def __init__(self, db: Database, policy: SandboxPolicy) -> None:
         self._db = db
         self._policy = policy
+        self._totals = Totals()
 
     # --- control plane ---
 
@@ -118,7 +120,7 @@ class Sandboxes:
         self, tenant_id: str, status: str | None, workspace_scope_id: str | None, search: str | None, limit: int,
         offset: int,
     ) -> tuple[list[Route], int]:  # fmt: skip
-        """A page of the tenant's sandboxes, newest first, and how many there are in all."""
+        """A page of the tenant's sandboxes, newest first, and how many there are in all (see ``Totals``)."""
         conditions: list[ColumnElement[bool] | TextClause] = [_s.tenant_id == tenant_id, CREATED]
         if status is not None:
             conditions.append(_s.status == status)
@@ -128,7 +130,9 @@ class Sandboxes:
             conditions.append(_s.sandbox_id.contains(search, autoescape=True))
 
         def page(connection: Connection) -> tuple[list[Route], int]:
-            total = connection.execute(select(func.count()).select_from(sandboxes).where(*conditions)).scalar_one()
+            counted = select(func.count()).select_from(sandboxes).where(*conditions)
+            asked = tenant_id, status, workspace_scope_id, search
+            total = self._totals.of(asked, lambda: connection.execute(counted).scalar_one())
             query = repository.route_query().where(*conditions).order_by(_s.created_us.desc(), _s.sandbox_id)
             rows = connection.execute(query.limit(limit).offset(offset)).all()
             return [self._route(row) for row in rows], total
