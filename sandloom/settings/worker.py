@@ -73,7 +73,11 @@ class Retention(Group):
         """Whether suspending makes a snapshot: `auto`, where there is an object store and no shared root; `always`, or
         the suspend is refused; `never`.""",
     )
-    history_retention_days: int = setting(15, "Commands, events, audit, released sandboxes and lost workers are kept for this long.", ge=1, le=3650)
+    history_retention_days: int = setting(
+    history_retention_days: int = setting(
+        15, "Commands, events, audit, released sandboxes and lost workers are kept for this long.", ge=1, le=3650
+    )
+    )
     disk_high_watermark_percent: int = setting(
         90,
         "Above this fill of its disk a worker drops the files of suspended sandboxes that have a snapshot.",

@@ -12,8 +12,11 @@ from sqlalchemy import Connection, event
 
 from sandloom.db import Database, open_database
 from sandloom.db.tallies import Tally
+from sandloom.execs import repository
+from sandloom.execs.admission import Admission, ExecPolicy
 from sandloom.execs.service import Execs
 from sandloom.fleet.service import Fleet
+from sandloom.ids import ExecKey
 from sandloom.reclaim.policy import ReclaimPolicy
 from sandloom.reclaim.prune import Prune
 from sandloom.reclaim.service import Reclaim
@@ -22,7 +25,7 @@ from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.service import Sandboxes
 from sandloom.sandboxes.suspension import Suspensions
 from tests.integration.domain import crowd
-from tests.integration.domain.world import DONE, HASH, PROFILE, REFUSED, TENANT, World, key, node
+from tests.integration.domain.world import DONE, HASH, PROFILE, REFUSED, TENANT, World, key, node, request
 from tests.services.postgres import PostgresServer
 
 pytestmark = pytest.mark.server
@@ -173,6 +176,15 @@ def test_the_newest_sandboxes_of_a_tenant_are_found_by_an_index(full: World):
     assert not whole_scans(plan)
 
 
+@pytest.mark.parametrize(("policy", "counted"), [(ExecPolicy(), False), (ExecPolicy(max_queued_execs=20), True)])
+def test_admission_counts_a_queue_only_where_it_can_be_full(full: World, policy: ExecPolicy, counted: bool):
+    asked = Admission(ExecKey(*live(full).key, "asks"), 1, request("asks"), 60, None, 0, policy)
+    found = sent(full.db, lambda: full.db.read(lambda connection: repository.admission(connection, asked)))
+    plan = explain(full.db, *found[-1], options="ANALYZE")
+    (count,) = re.findall(r"Aggregate .*", plan)
+    assert ("never executed" not in count) == counted, plan
+
+
 def whole_scans(plan: str) -> list[str]:
     """Nodes that read all of a table or index which is not small, and not only to make what another found less."""
     nodes = re.split(r"\n\s*->\s+|\n(?=\s*CTE )", plan)
@@ -210,9 +222,9 @@ def sent(db: Database, call: Callable[[], Any]) -> list[tuple[str, Any]]:
     return found
 
 
-def explain(db: Database, statement: str, parameters: Any) -> str:
+def explain(db: Database, statement: str, parameters: Any, *, options: str = "COSTS") -> str:
     def look(connection: Connection) -> str:
         connection.exec_driver_sql("SET enable_seqscan = on")  # what the planner would choose by itself
-        return "\n".join(row[0] for row in connection.exec_driver_sql(f"EXPLAIN {statement}", parameters))
+        return "\n".join(row[0] for row in connection.exec_driver_sql(f"EXPLAIN ({options}) {statement}", parameters))
 
     return db.read(look)
