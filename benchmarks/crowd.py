@@ -26,9 +26,14 @@ class Crowd:
     """A tenant whose sandboxes have as many commands waiting as they may."""
 
     def __init__(self, service: Service) -> None:
-        self._connection = Connection(service.url, service.token, "crowd")
+        self._service = service
+        self._connection = self._connect()
         boxes = -(-(WAITING + SLOTS) // OF_A_SANDBOX)
         self._boxes = [Box(self._connection, f"crowd-{number}") for number in range(boxes)]
+
+    def _connect(self) -> Connection:
+        """Those that nobody uses for a while are closed by the service."""
+        return Connection(self._service.url, self._service.token, "crowd")
 
     def wait_in_line(self) -> None:
         for _ in range(OF_A_SANDBOX):
@@ -38,26 +43,24 @@ class Crowd:
                 self._connection.call("POST", f"{box.path}/exec", {**body, "argv": ["sleep", str(_SECONDS)]})
 
     def waiting(self) -> int:
-        return int(self._connection.call("GET", "/sandboxes/diagnostics/runtime")["queue_length"])
+        return int(self._connect().call("GET", "/sandboxes/diagnostics/runtime")["queue_length"])
 
     def close(self) -> None:
         """Everything is ended with its sandbox."""
+        connection = self._connect()
         for box in self._boxes:
-            self._connection.call("DELETE", box.path)
-        self._connection.close()
+            connection.call("DELETE", box.path)
+        connection.close()
 
 
 def measure(service: Service) -> Table:
-    connection = Connection(service.url, service.token, "modest")
-    box = Box(connection, "modest")
-    alone = samples(connection, box)
+    alone = samples(service)
     crowd = Crowd(service)
     crowd.wait_in_line()
     before = crowd.waiting()
-    beside = samples(connection, box)
+    beside = samples(service)
     after = crowd.waiting()
     crowd.close()
-    connection.close()
     if after < WAITING // 2:
         raise SystemExit(f"only {after} commands were left waiting; nothing was measured")
     slot_ms = 1e3 * _SECONDS / SLOTS
@@ -75,8 +78,10 @@ def measure(service: Service) -> Table:
     return table
 
 
-def samples(connection: Connection, box: Box) -> tuple[list[float], list[float]]:
+def samples(service: Service) -> tuple[list[float], list[float]]:
     """Seconds of commands, and of cancels of a command that runs."""
+    connection = Connection(service.url, service.token, "modest")
+    box = Box(connection, "modest")
     commands, cancels = [], []
     for _ in range(SAMPLES):
         began = time.perf_counter()
@@ -85,4 +90,5 @@ def samples(connection: Connection, box: Box) -> tuple[list[float], list[float]]
         sleeper = Sleeper(connection, box)
         sleeper.await_running()
         cancels.append(sleeper.cancel())
+    connection.close()
     return commands, cancels

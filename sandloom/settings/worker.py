@@ -74,9 +74,7 @@ class Retention(Group):
         the suspend is refused; `never`.""",
     )
     history_retention_days: int = setting(
-    history_retention_days: int = setting(
         15, "Commands, events, audit, released sandboxes and lost workers are kept for this long.", ge=1, le=3650
-    )
     )
     disk_high_watermark_percent: int = setting(
         90,
