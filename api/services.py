@@ -79,6 +79,7 @@ def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublish
         idle_ttl_seconds=settings.idle_ttl_seconds,
         orphan_release_grace_seconds=settings.orphan_release_grace_seconds,
         history_retention_days=settings.history_retention_days,
+        environment=settings.environment,
     )
     sandboxes = Sandboxes(db, sandbox_policy)
     execs = Execs(

@@ -291,6 +291,7 @@ def node_info(
         public_key=base64.b64encode(public_key).decode(),
         profile_id=settings.profile_id,
         declared_hash=settings.profile_hash,
+        environment=settings.environment,
         effective_hash=effective_hash(settings.profile_hash, ground.plan),
         isolation_level=ground.plan.level.value,
         storage_mode=settings.storage_mode,

@@ -137,7 +137,12 @@ def keys_of(settings: Settings) -> Keys:
 
 
 def sandbox_policy(settings: Settings) -> SandboxPolicy:
-    return SandboxPolicy(settings.profile_hash, settings.idle_ttl_seconds, settings.orphan_release_grace_seconds)
+    return SandboxPolicy(
+        settings.profile_hash,
+        settings.idle_ttl_seconds,
+        settings.orphan_release_grace_seconds,
+        environment=settings.environment,
+    )
 
 
 def exec_policy(settings: Settings) -> ExecPolicy:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 from sqlalchemy import Connection
@@ -22,9 +21,10 @@ from sandloom.errors import (
     Unavailable,
 )  # fmt: skip
 from sandloom.ids import SandboxKey
-from sandloom.sandboxes import placement, repository, statements
+from sandloom.sandboxes import repository, statements
 from sandloom.sandboxes import suspension_statements as suspension
 from sandloom.sandboxes.diagnose import owner_lives
+from sandloom.sandboxes.placement import Loads, no_loads
 from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.service import SandboxPolicy
 from sandloom.sandboxes.states import LIVE, SandboxStatus, Workspace
@@ -35,9 +35,10 @@ _ATTEMPTS = 6
 class Suspensions:
     """The service over rows; it asks no worker and sends no message."""
 
-    def __init__(self, db: Database, policy: SandboxPolicy) -> None:
+    def __init__(self, db: Database, policy: SandboxPolicy, loads: Loads = no_loads) -> None:
         self._db = db
         self._policy = policy
+        self._loads = loads
 
     # --- the owner ---
 
@@ -154,23 +155,27 @@ class Suspensions:
         return repository.to_route(row, self._policy.idle_ttl_seconds)
 
     def _move(self, connection: Connection, row: Any, by: str, scatter_uids: bool) -> None:
-        """To another worker over the root that holds the files, or to any from the snapshot."""
-        profile = (row.profile_id, self._policy.declared_hash)
-        found, workspace = [], Workspace.KEPT
-        there = row.held_uid is not None
+        """To another worker over the root that holds the files, or to any from the snapshot; to its own one, although
+        that takes nothing new, when there is no other way."""
+        profile = self._policy.profile(row.profile_id)
+        there, worker, workspace = row.held_uid is not None, None, Workspace.KEPT
         if there and row.storage_mode == "shared":
-            found = repository.neighbours(connection, row.root_id, *profile)
+            worker = repository.place(
+                connection, lambda: repository.neighbours(connection, row.root_id, profile), self._loads
+            )
         elif row.snapshot is not None and not (there and owner_lives(row)):
-            found, workspace = repository.candidates(connection, *profile), Workspace.RESTORED
-        for candidate in placement.rank(found, [random.random() for _ in found]):
-            worker = repository.reserve(connection, candidate.worker_id, candidate.epoch)
-            if worker is not None:
-                self._wake(
-                    connection, row, worker, repository.free_uid(connection, worker, scatter_uids), workspace, by
-                )
-                return
+            workspace = Workspace.RESTORED
+            worker = repository.place(connection, lambda: repository.candidates(connection, profile), self._loads)
+        if worker is not None:
+            uid = repository.free_uid(connection, worker, scatter_uids)
+            self._wake(connection, row, worker, uid, workspace, by)
+            return
         if workspace is Workspace.RESTORED:
             raise NoWorkerAvailable(retry_after_seconds=5)
+        worker = repository.reserve_at_home(connection, row.worker_id, row.owner_epoch) if there else None
+        if worker is not None:
+            self._wake(connection, row, worker, row.sandbox_uid, workspace, by)
+            return
         if owner_lives(row):
             raise NoWorkerAvailable("The worker that holds the sandbox's files is full.", retry_after_seconds=5)
         raise DormantWorkspaceUnavailable(retry_after_seconds=30)

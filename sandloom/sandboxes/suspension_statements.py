@@ -7,7 +7,7 @@ from sqlalchemy import bindparam, case, select, update
 from sandloom.db.clock import now_us
 from sandloom.db.prepared import Query, Write
 from sandloom.db.tables import sandboxes, workers
-from sandloom.sandboxes.lifecycle_statements import TAKES_SANDBOXES
+from sandloom.sandboxes.lifecycle_statements import CANDIDATE_COLUMNS, IS_OF_PROFILE, TAKES_SANDBOXES
 from sandloom.sandboxes.statements import IS_FENCE, IS_KEY, ROUTES
 from sandloom.sandboxes.states import SandboxStatus, Workspace
 
@@ -63,14 +63,8 @@ COPIES = Query(
 
 #: Live workers over one shared root that have a free slot.
 NEIGHBOURS = Query(
-    select(_w.worker_id, _w.epoch, _w.isolation_rank, _w.reserved, _w.capacity)
-    .where(
-        TAKES_SANDBOXES,
-        _w.root_id == bindparam("of_root"),
-        _w.storage_mode == "shared",
-        _w.profile_id == bindparam("of_profile"),
-        _w.declared_hash == bindparam("of_declared"),
-    )
+    select(*CANDIDATE_COLUMNS)
+    .where(TAKES_SANDBOXES, IS_OF_PROFILE, _w.root_id == bindparam("of_root"), _w.storage_mode == "shared")
     .limit(256)
 )
 _WOKEN_COLUMNS = (
