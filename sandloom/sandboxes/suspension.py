@@ -90,6 +90,16 @@ class Suspensions:
         values = {**statements.of_fence(fence), "of_snapshot": snapshot}
         return self._db.write(lambda c: suspension.DROP_COPY.run(c, values) == 1)
 
+    def keep(self, fence: Fence, snapshot: str) -> bool:
+        """The object store has the files of a sleeping sandbox now, too."""
+        values = {**statements.of_fence(fence), "new_snapshot": snapshot}
+        return self._db.write(lambda c: suspension.KEEP.run(c, values) == 1)
+
+    def staying(self, worker_id: str) -> list[Route]:
+        """Sandboxes that live, or have files, on this worker; at most 1000."""
+        rows = self._db.read(lambda connection: suspension.STAYING.all(connection, {"of_worker": worker_id}))
+        return [self._route(row) for row in rows]
+
     def copies(self, worker_id: str) -> list[Route]:
         """Suspended sandboxes whose files are on this owner and in the object store, the longest asleep first."""
         values = {"of_worker": worker_id}
@@ -109,11 +119,12 @@ class Suspensions:
 
     # --- control plane ---
 
-    def begin_resume(self, key: SandboxKey, by: str) -> tuple[Route, bool]:
+    def begin_resume(self, key: SandboxKey, by: str, *, elsewhere: bool = False) -> tuple[Route, bool]:
         """SUSPENDED to ASSIGNED on the worker that has the files, and True; what is awake already, and False.
 
         Its owner first, whatever the profile is by now; then any worker over the same shared root; then, when the owner
-        is not there or has dropped its copy, any worker, from the snapshot. Elsewhere under the next generation.
+        is not there or has dropped its copy, any worker, from the snapshot; last its owner, although that takes nothing
+        new. Elsewhere under the next generation. ``elsewhere``: not its owner.
 
         Raises SandboxNotFound, StaleRoute (released), SuspendInProgress, NoWorkerAvailable (the owner is full, or
         nobody can restore it), DormantWorkspaceUnavailable (the files are on a worker that is not there).
@@ -132,12 +143,12 @@ class Suspensions:
             if status is not SandboxStatus.SUSPENDED:
                 raise StaleRoute("The sandbox was released; resolve it again.")
             worker = None
-            if row.held_uid is not None:
+            if row.held_uid is not None and not elsewhere:
                 worker = repository.reserve(connection, row.worker_id, row.owner_epoch)
             if worker is not None:
                 self._wake(connection, row, worker, row.sandbox_uid, Workspace.KEPT, by)
             else:
-                self._move(connection, row, by, scatter_uids)
+                self._move(connection, row, by, scatter_uids, elsewhere)
             woken = repository.fetch(connection, key)
             assert woken is not None
             return self._route(woken), True
@@ -154,7 +165,7 @@ class Suspensions:
     def _route(self, row: Any) -> Route:
         return repository.to_route(row, self._policy.idle_ttl_seconds)
 
-    def _move(self, connection: Connection, row: Any, by: str, scatter_uids: bool) -> None:
+    def _move(self, connection: Connection, row: Any, by: str, scatter_uids: bool, elsewhere: bool) -> None:
         """To another worker over the root that holds the files, or to any from the snapshot; to its own one, although
         that takes nothing new, when there is no other way."""
         profile = self._policy.profile(row.profile_id)
@@ -172,7 +183,8 @@ class Suspensions:
             return
         if workspace is Workspace.RESTORED:
             raise NoWorkerAvailable(retry_after_seconds=5)
-        worker = repository.reserve_at_home(connection, row.worker_id, row.owner_epoch) if there else None
+        if there and not elsewhere:
+            worker = repository.reserve_at_home(connection, row.worker_id, row.owner_epoch)
         if worker is not None:
             self._wake(connection, row, worker, row.sandbox_uid, workspace, by)
             return

@@ -37,6 +37,12 @@ FINISH = Write(
     .where(IS_FENCE, _s.status == SandboxStatus.SUSPENDING)
     .values(status=SandboxStatus.SUSPENDED.value, status_us=now_us(), snapshot=bindparam("new_snapshot"))
 )
+#: It sleeps, and the object store has it now, too.
+KEEP = Write(
+    update(sandboxes)
+    .where(IS_FENCE, _s.status == SandboxStatus.SUSPENDED, _s.snapshot.is_(None), _s.held_uid.is_not(None))
+    .values(snapshot=bindparam("new_snapshot"))
+)
 #: The owner has removed its copy.
 DROP_COPY = Write(
     update(sandboxes)
@@ -49,6 +55,14 @@ DROP_COPY = Write(
     .values(held_uid=None)
 )
 
+#: What a worker that is to be empty still has, the longest unchanged first.
+STAYING = Query(
+    ROUTES.where(
+        _s.worker_id == bindparam("of_worker"), _s.held_uid.is_not(None), _s.status != SandboxStatus.RELEASED
+    )
+    .order_by(_s.status_us)
+    .limit(1000)
+)
 COPIES = Query(
     ROUTES.where(
         _s.worker_id == bindparam("of_worker"),

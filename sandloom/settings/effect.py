@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-NO_EFFECT_YET = frozenset({"min_free_inodes", "mcp_allowed_hosts"})
+NO_EFFECT_YET = frozenset({"mcp_allowed_hosts"})
 
 #: Existing deployments set these; the database does what the registry once did.
 COMPATIBILITY_ONLY = frozenset({"registry_backend", "registry_namespace", "redis_url"})
