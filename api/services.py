@@ -8,7 +8,7 @@ from api.slots import Slots
 from sandloom.broker.control import BusControl
 from sandloom.broker.envelope import fleet_key
 from sandloom.broker.publisher import KombuPublisher
-from sandloom.contracts.ports import Bus
+from sandloom.contracts.ports import Bus, WorkerControl
 from sandloom.db import Database, check_schema, open_database, upgrade
 from sandloom.execs.admission import ExecPolicy, limits_allowed
 from sandloom.execs.gateway import ExecGateway
@@ -43,6 +43,7 @@ class Services:
     files: Files
     templates: TemplateGateway
     fleet: Fleet
+    control: WorkerControl
     waits: Slots
     streams: Slots
 
@@ -126,6 +127,7 @@ def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublish
             settings.template_snapshot_timeout_seconds,
         ),
         fleet=fleet,
+        control=control,
         waits=Slots(settings.max_waits),
         streams=Slots(settings.max_streams),
     )

@@ -57,9 +57,7 @@ DROP_COPY = Write(
 
 #: What a worker that is to be empty still has, the longest unchanged first.
 STAYING = Query(
-    ROUTES.where(
-        _s.worker_id == bindparam("of_worker"), _s.held_uid.is_not(None), _s.status != SandboxStatus.RELEASED
-    )
+    ROUTES.where(_s.worker_id == bindparam("of_worker"), _s.held_uid.is_not(None), _s.status != SandboxStatus.RELEASED)
     .order_by(_s.status_us)
     .limit(1000)
 )
