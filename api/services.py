@@ -17,6 +17,7 @@ from sandloom.files.channel import ByteChannel
 from sandloom.files.service import Files
 from sandloom.fleet.service import Fleet
 from sandloom.objects import open_object_store
+from sandloom.registry import open_registry
 from sandloom.sandboxes.gateway import SandboxGateway
 from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.sandboxes.suspension import Suspensions
@@ -82,7 +83,8 @@ def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublish
         history_retention_days=settings.history_retention_days,
         environment=settings.environment,
     )
-    sandboxes = Sandboxes(db, sandbox_policy)
+    registry = open_registry(settings)
+    sandboxes = Sandboxes(db, sandbox_policy, registry.loads)
     execs = Execs(
         db,
         ExecPolicy(
@@ -99,7 +101,7 @@ def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublish
         ),
         settings.idle_ttl_seconds,
     )
-    sandbox_gateway = SandboxGateway(sandboxes, Suspensions(db, sandbox_policy), control)
+    sandbox_gateway = SandboxGateway(sandboxes, Suspensions(db, sandbox_policy, registry.loads), control)
     fleet = Fleet(db)
     store = open_object_store(settings)
     return Services(

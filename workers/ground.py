@@ -135,8 +135,8 @@ def _claim(settings: Settings, stack: ExitStack) -> tuple[WorkspaceRoot, tuple[i
 def _uid_block(settings: Settings, root: WorkspaceRoot, size: int) -> UidBlock:
     """Sandboxes that are on the disk tie the root to the uids that it had, also while its worker is down.
 
-    Another root gets a block by its id, not the first free one: after a restart of the machine, that may be the block of
-    a worker that has yet to start.
+    Another root gets a block by its id, not the first free one: after a restart of the machine, that may be the block
+    of a worker that has yet to start.
     """
     kept = root.other_uid_claims(HOST_LOCK_DIRECTORY)
     own = root.uid_block_start if next(root.keys(), None) is not None else None

@@ -175,9 +175,10 @@ class Node:
         self._announcer = Announcer(services.execs, services.bus, results)
         self._lanes = ControlLanes()
         elsewhere = partial(self._lanes.submit, Lane.LIFECYCLE)
+        relieve, drain = partial(self._context.suspender.relieve_by, elsewhere), partial(self._drainer.look, elsewhere)
         self._sweeper = Sweeper(
             identity, services.execs, self.commands, self._lane, direct, services.watcher, results,
-            (partial(self._context.suspender.relieve_by, elsewhere), partial(self._drainer.look, elsewhere)),
+            (self._report, relieve, drain),
         )  # fmt: skip
         forwarder = QueueForwarder(app, self._context)
         app.reception = NodeReception(
@@ -209,6 +210,12 @@ class Node:
             "counters": counters.snapshot(),
             "held_by": dict(self._drainer.held_by),
         }
+
+    def _report(self) -> None:
+        """How busy the node is: by its commands, or by what its processors have to do, whichever is more."""
+        commands = (self._lane.running + self._lane.waiting) / self._settings.worker_exec_slots
+        processors = os.getloadavg()[0] / (os.cpu_count() or 1)
+        self._services.registry.report(self.identity.worker_id, max(commands, processors))
 
     # --- end ---
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sandloom.broker.envelope import FLEET_KEY_ID, OPERATOR_KEY_ID, Verifier, fleet_key, operator_key
 from sandloom.broker.publisher import KombuPublisher
-from sandloom.contracts.ports import Bus
+from sandloom.contracts.ports import Bus, Registry
 from sandloom.db import Database, check_schema, open_database, upgrade
 from sandloom.execs.admission import ExecPolicy, limits_allowed
 from sandloom.execs.service import Execs
@@ -16,6 +16,7 @@ from sandloom.reclaim.policy import ReclaimPolicy
 from sandloom.reclaim.service import Reclaim
 from sandloom.reclaim.suspended import Suspended
 from sandloom.reclaim.watcher import LeaseWatcher
+from sandloom.registry import open_registry
 from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.sandboxes.suspension import Suspensions
 from sandloom.settings import Settings
@@ -49,6 +50,7 @@ class Services:
     suspensions: Suspensions
     execs: Execs
     fleet: Fleet
+    registry: Registry
     objects: ObjectStore | None
     reclaim: Reclaim
     suspended: Suspended
@@ -71,6 +73,7 @@ class Services:
 
     def close(self) -> None:
         self.publisher.close()
+        self.registry.close()
         if self._owns_bus:
             self.bus.close()
         if self.lease_db is not self.db:
@@ -90,6 +93,7 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
     publisher = KombuPublisher(settings.broker_url, namespace=settings.broker_namespace)
     policy = reclaim_policy(settings)
     fleet = Fleet(lease_db)
+    registry = open_registry(settings)
     return Services(
         settings=settings,
         db=database,
@@ -98,10 +102,11 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
         publisher=publisher,
         post=FleetPost(publisher, keys.fleet),
         keys=keys,
-        sandboxes=Sandboxes(database, sandbox_policy(settings)),
-        suspensions=Suspensions(database, sandbox_policy(settings)),
+        sandboxes=Sandboxes(database, sandbox_policy(settings), registry.loads),
+        suspensions=Suspensions(database, sandbox_policy(settings), registry.loads),
         execs=Execs(database, exec_policy(settings), settings.idle_ttl_seconds),
         fleet=fleet,
+        registry=registry,
         objects=open_object_store(settings),
         reclaim=Reclaim(database, policy),
         suspended=Suspended(database, policy),

@@ -121,8 +121,9 @@ class UidBlock(_Held):
         claims: Sequence[Claim] = (),
     ) -> UidBlock:
         """``size`` uids of ``uid_start..uid_end`` (inclusive) that belong to no account, no subordinate range, no other
-        worker, and none of ``claims``, which are of workers that may be down. ``preferred``, the first uid of the block the root's sandboxes have, is that one or an error,
-        unless it lies outside the range: then the setting was changed and a new block is taken.
+        worker, and none of ``claims``, which are of workers that may be down. ``preferred``, the first uid of the block
+        the root's sandboxes have, is that one or an error, unless it lies outside the range: then the setting was
+        changed and a new block is taken.
 
         Raises NoUidBlock, LockHeld and LockUnusable.
         """

@@ -78,8 +78,10 @@ class Reclaim:
         ]
 
     def release_orphans(self) -> int:
-        """Release sandboxes whose worker is GONE for longer than the release grace: their workspace is lost. Those whose
-        files others reach, on a shared root or in a snapshot, sleep until somebody wakes them there."""
+        """Release sandboxes whose worker is GONE for longer than the release grace: their workspace is lost.
+
+        Those whose files others reach, on a shared root or in a snapshot, sleep until somebody wakes them there.
+        """
         grace_us = int(self._policy.orphan_release_grace_seconds * MICROSECONDS)
         rows = self._sandboxes(
             _s.status.in_((*LIVE, SandboxStatus.SUSPENDING, SandboxStatus.RELEASING)),

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 
 NO_EFFECT_YET = frozenset({"mcp_allowed_hosts"})
 
-#: Existing deployments set these; the database does what the registry once did.
-COMPATIBILITY_ONLY = frozenset({"registry_backend", "registry_namespace", "redis_url"})
-
 
 def without_effect(origins: Mapping[str, str]) -> tuple[str, ...]:
     """A line for each setting that was given and does nothing."""

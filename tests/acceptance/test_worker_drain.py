@@ -16,8 +16,8 @@ from sandloom.errors import NoWorkerAvailable, SandboxSuspended, SandloomError
 from sandloom.execs.states import ExecStatus
 from sandloom.ids import ExecKey, SandboxKey
 from sandloom.sandboxes.records import Route
-from sandloom.sandboxes.staying import staying
 from sandloom.sandboxes.states import SandboxStatus
+from sandloom.sandboxes.staying import staying
 from tests.acceptance.worker_fleet import CLI, WorkerFleet, until
 from tests.services.account import free_port
 from tests.services.process import Process, base_environment

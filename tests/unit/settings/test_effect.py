@@ -9,7 +9,7 @@ import pytest
 
 from sandloom.execution.toolchains import ToolchainRequest
 from sandloom.settings import Settings
-from sandloom.settings.effect import COMPATIBILITY_ONLY, NO_EFFECT_YET
+from sandloom.settings.effect import NO_EFFECT_YET
 from tests.architecture.tree import own_files, shown
 
 #: Read by other settings, by ``unsupported``, through a property, or by ``ToolchainRequest.of``.
@@ -30,11 +30,11 @@ def used() -> set[str]:
 
 
 def test_every_setting_is_used_or_known_to_do_nothing(used: set[str]) -> None:
-    assert set(Settings.model_fields) - used - NO_EFFECT_YET - COMPATIBILITY_ONLY - INDIRECT == set()
+    assert set(Settings.model_fields) - used - NO_EFFECT_YET - INDIRECT == set()
 
 
 def test_what_is_used_is_not_called_without_effect(used: set[str]) -> None:
-    assert used & (NO_EFFECT_YET | COMPATIBILITY_ONLY) == set()
+    assert used & NO_EFFECT_YET == set()
 
 
 def test_whoever_sets_one_without_effect_is_told() -> None:
