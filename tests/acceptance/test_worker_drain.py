@@ -18,9 +18,9 @@ from sandloom.ids import ExecKey, SandboxKey
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.states import SandboxStatus
 from sandloom.sandboxes.staying import staying
-from tests.acceptance.worker_fleet import CLI, WorkerFleet, until
+from tests.acceptance.worker_fleet import CLI, TOKEN, WorkerFleet, until
 from tests.services.account import free_port
-from tests.services.process import Process, base_environment
+from tests.services.process import ROOT, Process, base_environment
 from tests.services.rclone import S3Server
 
 pytestmark = [pytest.mark.bwrap, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -113,7 +113,7 @@ def test_a_drain_under_load_loses_nothing(postgres_url: str, redis_url: str, dat
         fleet.start_api(port).wait_for_output("Booting worker")
         load = Load(fleet)
         until(lambda: len(load.accepted) >= CLIENTS or bool(load.faults), LONG_SECONDS)
-        asked = sandloom(data_dir, port, "worker", "drain", "w1")
+        asked = sandloom(port, "worker", "drain", "w1")
         assert "w1 is empty and may stop" in asked, asked
         assert fleet.resolve("late").worker_id == "w2"
         assert leaving.stop(timeout_seconds=60) == 0
@@ -136,12 +136,10 @@ def test_a_drain_under_load_loses_nothing(postgres_url: str, redis_url: str, dat
         fleet.close()
 
 
-def sandloom(directory: Path, port: str, *words: str) -> str:
-    environ = base_environment(
-        SANDBOX_BASE_URL=f"http://127.0.0.1:{port}", SANDBOX_INTERNAL_TOKEN="a-token-of-the-test"
-    )
+def sandloom(port: str, *words: str) -> str:
+    environ = base_environment(SANDBOX_BASE_URL=f"http://127.0.0.1:{port}", SANDBOX_INTERNAL_TOKEN=TOKEN)
     done = subprocess.run(
-        [*CLI, *words], env=environ, cwd=directory, capture_output=True, text=True, timeout=LONG_SECONDS, check=False
+        [*CLI, *words], env=environ, cwd=ROOT, capture_output=True, text=True, timeout=LONG_SECONDS, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
