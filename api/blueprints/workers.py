@@ -18,13 +18,13 @@ HEALTH_TIMEOUT_SECONDS = 5.0
 
 
 @group.operation("POST", "/admin/workers/<worker_id>/drain", {200: WorkerRow})
-def drain_worker(call: Call, worker_id: str, query: NoQuery, body: EmptyBody | None) -> Response:
+def drain_worker(call: Call, worker_id: str, query: NoQuery, body: EmptyBody | None = None) -> Response:
     """Empty a worker: no new sandboxes, commands finish, quiet sandboxes move out."""
     return answer(worker_row(call.services, call.services.fleet.drain(worker_id)))
 
 
 @group.operation("POST", "/admin/workers/<worker_id>/undrain", {200: WorkerRow})
-def undrain_worker(call: Call, worker_id: str, query: NoQuery, body: EmptyBody | None) -> Response:
+def undrain_worker(call: Call, worker_id: str, query: NoQuery, body: EmptyBody | None = None) -> Response:
     """Let a worker take sandboxes again."""
     return answer(worker_row(call.services, call.services.fleet.undrain(worker_id)))
 

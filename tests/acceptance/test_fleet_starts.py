@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import httpx
 import pytest
@@ -121,7 +122,10 @@ class Load:
         port = random.choice(self._ports)
         return self._client.post(f"http://127.0.0.1:{port}/api/v1/sandboxes/{path}", json=body)
 
-    def end(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         self._stop.set()
         self._thread.join()
         self._client.close()
@@ -138,21 +142,20 @@ def test_a_rolling_restart_under_load_loses_nothing(postgres_url: str, redis_url
         beat = fleet.start_beat()
         for api in apis.values():
             api.wait_for_output("Booting worker", timeout_seconds=LONG_SECONDS)
-        loads = [Load(ports, BOXES[number::2]) for number in range(2)]
-        serving(loads)
-        for name, worker in workers.items():
-            assert worker.stop(timeout_seconds=90) == 0
-            fleet.start_worker(name)
+        with contextlib.ExitStack() as stack:
+            loads = [stack.enter_context(Load(ports, BOXES[number::2])) for number in range(2)]
             serving(loads)
-        for port, api in apis.items():
-            assert api.stop(timeout_seconds=90) == 0
-            fleet.start_api(str(port)).wait_for_output("Booting worker", timeout_seconds=LONG_SECONDS)
+            for name, worker in workers.items():
+                assert worker.stop(timeout_seconds=90) == 0
+                fleet.start_worker(name)
+                serving(loads)
+            for port, api in apis.items():
+                assert api.stop(timeout_seconds=90) == 0
+                fleet.start_api(str(port)).wait_for_output("Booting worker", timeout_seconds=LONG_SECONDS)
+                serving(loads)
+            assert beat.stop(timeout_seconds=90) == 0
+            fleet.start_beat()
             serving(loads)
-        assert beat.stop(timeout_seconds=90) == 0
-        fleet.start_beat()
-        serving(loads)
-        for load in loads:
-            load.end()
         assert [fault for load in loads for fault in load.faults] == []
 
         accepted = [key for load in loads for key in load.accepted]

@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -67,7 +68,10 @@ class Load:
         self.accepted.append(key)
         self._fleet.ended(key, LONG_SECONDS)
 
-    def end(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -110,16 +114,16 @@ def test_a_drain_under_load_loses_nothing(postgres_url: str, redis_url: str, dat
             fleet.file(awake(fleet, name), "kept", content(name))
         fleet.start_worker("w2")
         port = str(free_port())
-        fleet.start_api(port).wait_for_output("Booting worker")
-        load = Load(fleet)
-        until(lambda: len(load.accepted) >= CLIENTS or bool(load.faults), LONG_SECONDS)
-        asked = sandloom(port, "worker", "drain", "w1")
-        assert "w1 is empty and may stop" in asked, asked
-        assert fleet.resolve("late").worker_id == "w2"
-        assert leaving.stop(timeout_seconds=60) == 0
-        before = len(load.accepted)
-        until(lambda: len(load.accepted) >= before + CLIENTS or bool(load.faults), LONG_SECONDS)
-        load.end()
+        fleet.start_api(port).wait_for_output("Booting worker", timeout_seconds=LONG_SECONDS)
+        with Load(fleet) as load:
+            until(lambda: len(load.accepted) >= CLIENTS or bool(load.faults), LONG_SECONDS)
+            asked = sandloom(port, "worker", "drain", "w1")
+            assert "w1 is empty and may stop" in asked, asked
+            assert "w2 answered in" in sandloom(port, "worker", "ping", "w2")
+            assert fleet.resolve("late").worker_id == "w2"
+            assert leaving.stop(timeout_seconds=60) == 0
+            before = len(load.accepted)
+            until(lambda: len(load.accepted) >= before + CLIENTS or bool(load.faults), LONG_SECONDS)
         assert load.faults == []
 
         ended = {key: fleet.ended(key).status for key in load.accepted}

@@ -39,6 +39,8 @@ _numbers = itertools.count(1)
 
 
 TOKEN = "a-token-of-the-test"
+#: On a machine that others use, too.
+START_SECONDS = 120
 
 
 def fleet_environment(database_url: str, redis_url: str, directory: Path, **settings: str) -> dict[str, str]:
@@ -82,7 +84,7 @@ class WorkerFleet:
         environ = {"SANDBOX_LOCAL_ROOT": str(self.root(worker_id)), **settings}
         process = self._start(["worker", "--id", worker_id], environ)
         if wait:
-            process.wait_for_output("worker started")
+            process.wait_for_output("worker started", timeout_seconds=START_SECONDS)
         return process
 
     def start_beat(self) -> Process:
