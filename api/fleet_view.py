@@ -9,10 +9,12 @@ from pydantic import Field
 
 from api.services import Services
 from sandloom import __version__
+from sandloom.clock import rfc3339
 from sandloom.contracts.rest import Answer
 from sandloom.db import tallies
 from sandloom.errors import Unavailable
 from sandloom.fleet.records import Worker, WorkerStatus
+from sandloom.sandboxes.staying import Staying, staying
 
 _MAX_WORKERS = 1000
 _UNKNOWN: dict[str, Any] = {}
@@ -46,6 +48,29 @@ class Health(Answer):
     workers: WorkerCount
 
 
+class Drain(Answer):
+    """How far a worker is from being empty. Asleep: on its own disk; what only sleeps elsewhere does not count."""
+
+    since: str | None
+    running: int
+    quiet: int
+    asleep: int
+    done: bool = Field(description="the worker may stop for good, and nothing is lost with it")
+    held_by: dict[str, int] = Field(description="codes of what kept sandboxes there at its last renewal, and how many")
+
+
+class WorkerState(Answer):
+    """What a worker says of itself."""
+
+    status: Literal["UP", "DRAINING"]
+    worker_id: str
+    worker_epoch: int
+    capacity: int
+    running_sessions: int
+    running_execs: int
+    disk: dict[str, int]
+
+
 class WorkerRow(Answer):
     worker_id: str
     worker_epoch: int
@@ -60,6 +85,8 @@ class WorkerRow(Answer):
     exec_slots: int
     running_execs: int
     queued_execs: int
+    short_of: str | None = Field(description="what the worker has too little of to take sandboxes: disk, inodes")
+    drain: Drain | None = Field(description="while an operator wants the worker empty")
 
 
 class Totals(Answer):
@@ -107,7 +134,7 @@ def runtime(services: Services) -> Runtime:
     known = services.fleet.list_workers(_MAX_WORKERS + 1)
     live = [worker for worker in known[:_MAX_WORKERS] if worker.live]
     counts = services.execs.open_counts()
-    rows = [_row(worker, *counts.get(worker.worker_id, (0, 0))) for worker in live]
+    rows = _rows(services, live, counts)
     return Runtime(
         workers=rows,
         excluded_workers=len(known[:_MAX_WORKERS]) - len(live),
@@ -129,7 +156,33 @@ def _totals(rows: Sequence[WorkerRow], execs_per_sandbox: int) -> Totals:
     )
 
 
-def _row(worker: Worker, queued: int, running: int) -> WorkerRow:
+def worker_row(services: Services, worker: Worker) -> WorkerRow:
+    """One worker, whether it lives or not."""
+    return _rows(services, [worker], services.execs.open_counts())[0]
+
+
+def _rows(services: Services, workers: Sequence[Worker], counts: Mapping[str, tuple[int, int]]) -> list[WorkerRow]:
+    left = staying(services.db, [worker.worker_id for worker in workers if worker.drain_us is not None])
+    return [
+        _row(worker, *counts.get(worker.worker_id, (0, 0)), left.get(worker.worker_id, Staying())) for worker in workers
+    ]
+
+
+def _drain(worker: Worker, left: Staying) -> Drain | None:
+    if worker.drain_us is None:
+        return None
+    held_by = worker.load.get("held_by")
+    return Drain(
+        since=rfc3339(worker.drain_us),
+        running=left.running,
+        quiet=left.quiet,
+        asleep=left.asleep,
+        done=left.none,
+        held_by=held_by if isinstance(held_by, dict) and not left.none else {},
+    )
+
+
+def _row(worker: Worker, queued: int, running: int, left: Staying) -> WorkerRow:
     takes_new = worker.status is WorkerStatus.ACTIVE
     return WorkerRow(
         worker_id=worker.worker_id,
@@ -145,6 +198,8 @@ def _row(worker: Worker, queued: int, running: int) -> WorkerRow:
         exec_slots=worker.exec_slots,
         running_execs=running,
         queued_execs=queued,
+        short_of=worker.short_of,
+        drain=_drain(worker, left),
     )
 
 

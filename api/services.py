@@ -8,7 +8,7 @@ from api.slots import Slots
 from sandloom.broker.control import BusControl
 from sandloom.broker.envelope import fleet_key
 from sandloom.broker.publisher import KombuPublisher
-from sandloom.contracts.ports import Bus
+from sandloom.contracts.ports import Bus, WorkerControl
 from sandloom.db import Database, check_schema, open_database, upgrade
 from sandloom.execs.admission import ExecPolicy, limits_allowed
 from sandloom.execs.gateway import ExecGateway
@@ -17,6 +17,7 @@ from sandloom.files.channel import ByteChannel
 from sandloom.files.service import Files
 from sandloom.fleet.service import Fleet
 from sandloom.objects import open_object_store
+from sandloom.registry import open_registry
 from sandloom.sandboxes.gateway import SandboxGateway
 from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.sandboxes.suspension import Suspensions
@@ -43,6 +44,7 @@ class Services:
     files: Files
     templates: TemplateGateway
     fleet: Fleet
+    control: WorkerControl
     waits: Slots
     streams: Slots
 
@@ -79,8 +81,10 @@ def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublish
         idle_ttl_seconds=settings.idle_ttl_seconds,
         orphan_release_grace_seconds=settings.orphan_release_grace_seconds,
         history_retention_days=settings.history_retention_days,
+        environment=settings.environment,
     )
-    sandboxes = Sandboxes(db, sandbox_policy)
+    registry = open_registry(settings)
+    sandboxes = Sandboxes(db, sandbox_policy, registry.loads)
     execs = Execs(
         db,
         ExecPolicy(
@@ -97,7 +101,7 @@ def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublish
         ),
         settings.idle_ttl_seconds,
     )
-    sandbox_gateway = SandboxGateway(sandboxes, Suspensions(db, sandbox_policy), control)
+    sandbox_gateway = SandboxGateway(sandboxes, Suspensions(db, sandbox_policy, registry.loads), control)
     fleet = Fleet(db)
     store = open_object_store(settings)
     return Services(
@@ -125,6 +129,7 @@ def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublish
             settings.template_snapshot_timeout_seconds,
         ),
         fleet=fleet,
+        control=control,
         waits=Slots(settings.max_waits),
         streams=Slots(settings.max_streams),
     )

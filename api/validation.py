@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from werkzeug.datastructures import MultiDict
 
 from sandloom.errors import MalformedRequest, ValidationFailed
-from sandloom.ids import RESERVED_NAMES, is_name, is_template_name
+from sandloom.ids import RESERVED_NAMES, is_name, is_template_name, is_worker_id
 
 Model = TypeVar("Model", bound=BaseModel)
 _MAX_ERRORS = 20
@@ -51,10 +51,14 @@ def invalid(field: str, message: str) -> ValidationFailed:
 
 
 def check_name(field: str, value: str) -> str:
-    """An id from the path; ``name`` is a template's. Raises ValidationFailed."""
+    """An id from the path; ``name`` is a template's, ``worker_id`` a worker's. Raises ValidationFailed."""
     if field == "name":
         if not is_template_name(value):
             raise invalid(field, "must be 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit")
+        return value
+    if field == "worker_id":
+        if not is_worker_id(value):
+            raise invalid(field, "must be 1 to 128 of A-Z a-z 0-9 _ . -, beginning with a letter or digit")
         return value
     if not is_name(value):
         reserved = f"; {', '.join(sorted(RESERVED_NAMES))} are reserved" if value in RESERVED_NAMES else ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sandloom.broker.envelope import SigningKey, Verifier
 from sandloom.contracts.ports import Bus
@@ -43,3 +45,4 @@ class NodeContext:
     lifecycle: Lifecycle
     suspender: Suspender
     templates: Templates
+    load: Callable[[], Mapping[str, Any]]

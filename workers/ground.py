@@ -24,6 +24,7 @@ from sandloom.execution.root_directory import make_own
 from sandloom.execution.spec import BudgetsUnavailable, Level, Network, Plan
 from sandloom.execution.toolchain_checks import Toolchains
 from sandloom.execution.toolchains import ToolchainRequest
+from sandloom.execution.uid_claims import note
 from sandloom.execution.workspace import RootUnusable, WorkspaceRoot
 from sandloom.settings import Settings
 from sandloom.telemetry import get_logger
@@ -127,21 +128,26 @@ def _claim(settings: Settings, stack: ExitStack) -> tuple[WorkspaceRoot, tuple[i
     size = min(settings.uid_end - settings.uid_start + 1, max(MIN_BLOCK, 4 * settings.worker_capacity))
     block = stack.enter_context(_uid_block(settings, root, size))
     root.record_uid_block(block.start)
+    note(HOST_LOCK_DIRECTORY, root.uid_claim(block.start, block.end))
     return root, (block.start, block.end), [lock.fileno(), block.fileno()]
 
 
 def _uid_block(settings: Settings, root: WorkspaceRoot, size: int) -> UidBlock:
-    """Sandboxes that are on the disk tie the root to the uids that it had.
+    """Sandboxes that are on the disk tie the root to the uids that it had, also while its worker is down.
 
-    Another root gets a block by its id, not the first free one: that may be the block of a worker that is only stopped,
-    and could then not start again.
+    Another root gets a block by its id, not the first free one: after a restart of the machine, that may be the block
+    of a worker that has yet to start.
     """
+    kept = root.other_uid_claims(HOST_LOCK_DIRECTORY)
+    own = root.uid_block_start if next(root.keys(), None) is not None else None
+    if own is not None:
+        kept = [claim for claim in kept if not claim.overlaps(own, own + size - 1)]
 
     def acquire(preferred: int | None) -> UidBlock:
-        return UidBlock.acquire(settings.uid_start, settings.uid_end, size, preferred, HOST_LOCK_DIRECTORY)
+        return UidBlock.acquire(settings.uid_start, settings.uid_end, size, preferred, HOST_LOCK_DIRECTORY, claims=kept)
 
-    if next(root.keys(), None) is not None:
-        return acquire(root.uid_block_start)
+    if own is not None:
+        return acquire(own)
     blocks = (settings.uid_end - settings.uid_start + 1) // size
     try:
         return acquire(settings.uid_start + size * (int(root.root_id, 16) % blocks))

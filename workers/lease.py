@@ -9,6 +9,7 @@ from typing import Any
 from sandloom.clock import boottime_seconds
 from sandloom.errors import SandloomError
 from sandloom.execution.process import Spawner
+from sandloom.fleet.records import STOPPING
 from sandloom.fleet.service import Fleet
 from sandloom.settings import Settings
 from sandloom.telemetry import get_logger
@@ -29,6 +30,7 @@ class LeaseKeeper:
         spawner: Spawner,
         settings: Settings,
         load: Callable[[], Mapping[str, Any]],
+        short_of: Callable[[], str | None],
         on_superseded: Callable[[], None],
         sent_seconds: float,
     ) -> None:
@@ -37,6 +39,8 @@ class LeaseKeeper:
         self._spawner = spawner
         self._settings = settings
         self._load = load
+        self._short_of = short_of
+        self._closing = False
         self._on_superseded = on_superseded
         self._stop = threading.Event()
         self._fence_seconds = 0.0
@@ -45,6 +49,14 @@ class LeaseKeeper:
 
     def start(self) -> None:
         self._thread.start()
+
+    def close_to_sandboxes(self) -> None:
+        """No new sandboxes from now on: the worker is about to end."""
+        self._closing = True
+        try:
+            self._renew()
+        except SandloomError as error:
+            log.warning("sandboxes may still be placed here", code=error.code)
 
     def stop(self) -> None:
         self._stop.set()
@@ -66,12 +78,7 @@ class LeaseKeeper:
             pause = float(self._settings.heartbeat_interval_seconds)
             sent_seconds = boottime_seconds()
             try:
-                renewed = self._fleet.renew(
-                    self._identity.worker_id,
-                    self._identity.epoch,
-                    self._settings.heartbeat_ttl_seconds,
-                    self._load(),
-                )
+                renewed = self._renew()
             except SandloomError as error:
                 log.warning("lease not renewed", code=error.code, fence_passed=self.passed)
                 pause = min(pause, RETRY_SECONDS)
@@ -85,3 +92,10 @@ class LeaseKeeper:
                 self._on_superseded()
                 return
             self._acknowledged(sent_seconds)
+
+    def _renew(self) -> bool:
+        identity = self._identity
+        short_of = STOPPING if self._closing else self._short_of()
+        return self._fleet.renew(
+            identity.worker_id, identity.epoch, self._settings.heartbeat_ttl_seconds, self._load(), short_of
+        )

@@ -8,6 +8,7 @@ import platform
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -19,6 +20,7 @@ from sandloom.execution.dial import DialReport
 from sandloom.execution.files import FileLimits
 from sandloom.execution.runner import Runner
 from sandloom.fleet.records import NodeInfo
+from sandloom.fleet.service import Fleet
 from sandloom.ids import ExecKey, SandboxKey
 from sandloom.reclaim.adoption import register
 from sandloom.reclaim.policy import LEASE_MARGIN_SECONDS
@@ -30,6 +32,7 @@ from workers.commands import Commands, Engine
 from workers.context import NodeContext
 from workers.counters import counters
 from workers.direct import DirectExecs
+from workers.drainer import Drainer
 from workers.exposure import examine
 from workers.forward import QueueForwarder
 from workers.front import CeleryFront
@@ -50,11 +53,12 @@ from workers.sweep import Sweeper
 from workers.tasks import node_lanes, register_maintenance, register_node
 from workers.templates import open_templates
 from workers.translate import Ending, budgets_of, group_of
+from workers.watermarks import Watermarks
 
 log = get_logger("sandloom.workers.node")
 
 #: A stopping node lets its commands go on for this long.
-DRAIN_SECONDS = 25.0
+FINISH_SECONDS = 25.0
 #: And then waits this long beyond the grace between TERM and KILL.
 END_SECONDS = 10.0
 MAX_ANNOUNCED = 10_000
@@ -85,6 +89,7 @@ class Node:
         self.superseded = threading.Event()
         self.ended = threading.Event()
         self._hurry = threading.Event()
+        self._watermarks = Watermarks(settings)
 
     # --- start ---
 
@@ -122,8 +127,9 @@ class Node:
         settings, services, ground = self._settings, self._services, self._ground
         identity = self._birth.identity
         self._lease = LeaseKeeper(
-            identity, services.fleet, ground.spawner, settings, self.load, self._supersede, self._birth.sent_seconds
-        )
+            identity, services.fleet, ground.spawner, settings, self.load,
+            lambda: self._watermarks.measure(ground.root.space()), self._supersede, self._birth.sent_seconds,
+        )  # fmt: skip
         gates = Gates()
         budgets = budgets_of(settings)
         snapshots = Snapshots(services.objects, ground.root) if services.objects is not None else None
@@ -153,8 +159,9 @@ class Node:
         )
         self._context = NodeContext(
             settings, identity, services.keys, services.bus, services.sandboxes, services.execs, services.fleet, homes,
-            gates, self.commands, lifecycle, suspender, templates,
+            gates, self.commands, lifecycle, suspender, templates, self.load,
         )  # fmt: skip
+        self._drainer = Drainer(identity, Fleet(services.db), services.suspensions, suspender, homes)
         self._janitor = Janitor(identity, ground.root, services.sandboxes, gates, lifecycle)
         self._build_front(identity)
 
@@ -166,12 +173,13 @@ class Node:
         self._lane = CommandLane(slots, max(WAITING_IN_MEMORY, slots), lambda: self._sweeper.wake())
         results = Results(app)
         self._announcer = Announcer(services.execs, services.bus, results)
-        suspender = self._context.suspender
+        self._lanes = ControlLanes()
+        elsewhere = partial(self._lanes.submit, Lane.LIFECYCLE)
+        relieve, drain = partial(self._context.suspender.relieve_by, elsewhere), partial(self._drainer.look, elsewhere)
         self._sweeper = Sweeper(
             identity, services.execs, self.commands, self._lane, direct, services.watcher, results,
-            lambda: suspender.relieve_by(lambda job: self._lanes.submit(Lane.LIFECYCLE, job)),
+            (self._report, relieve, drain),
         )  # fmt: skip
-        self._lanes = ControlLanes()
         forwarder = QueueForwarder(app, self._context)
         app.reception = NodeReception(
             self._lanes, node_lanes(), self._lane, self.commands.run, direct, forwarder, DISPATCH_QUEUE
@@ -200,7 +208,14 @@ class Node:
                 "free_inodes": space.free_inodes,
             },
             "counters": counters.snapshot(),
+            "held_by": dict(self._drainer.held_by),
         }
+
+    def _report(self) -> None:
+        """How busy the node is: by its commands, or by what its processors have to do, whichever is more."""
+        commands = (self._lane.running + self._lane.waiting) / self._settings.worker_exec_slots
+        processors = os.getloadavg()[0] / (os.cpu_count() or 1)
+        self._services.registry.report(self.identity.worker_id, max(commands, processors))
 
     # --- end ---
 
@@ -217,10 +232,13 @@ class Node:
 
     def stop(self) -> None:
         """Warm: take nothing new, let commands finish within bounds, then end them; their records say so."""
+        if not self.superseded.is_set():
+            self._lease.close_to_sandboxes()
+        self._drainer.stop()
         self._front.stop()
         self._lane.close()
         if not self.superseded.is_set():
-            self._drain()
+            self._let_finish()
         self._lanes.close(END_SECONDS)
         self._sweeper.stop()
         self._channel.close()
@@ -233,8 +251,8 @@ class Node:
         self._ground.close()
         log.info("worker stopped", worker_id=self.identity.worker_id)
 
-    def _drain(self) -> None:
-        until = monotonic_seconds() + DRAIN_SECONDS
+    def _let_finish(self) -> None:
+        until = monotonic_seconds() + FINISH_SECONDS
         while not self._lane.join(0.2):
             if self._hurry.is_set() or monotonic_seconds() >= until or self.superseded.is_set():
                 break
@@ -291,12 +309,14 @@ def node_info(
         public_key=base64.b64encode(public_key).decode(),
         profile_id=settings.profile_id,
         declared_hash=settings.profile_hash,
+        environment=settings.environment,
         effective_hash=effective_hash(settings.profile_hash, ground.plan),
         isolation_level=ground.plan.level.value,
         storage_mode=settings.storage_mode,
         root_id=ground.root.root_id,
         uid_start=ground.uid_range[0],
         uid_end=ground.uid_range[1],
+        short_of=Watermarks(settings).measure(ground.root.space()),
         capacity=settings.worker_capacity,
         exec_slots=settings.worker_exec_slots,
         lease_ttl_seconds=settings.heartbeat_ttl_seconds,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sandloom.broker.envelope import FLEET_KEY_ID, OPERATOR_KEY_ID, Verifier, fleet_key, operator_key
 from sandloom.broker.publisher import KombuPublisher
-from sandloom.contracts.ports import Bus
+from sandloom.contracts.ports import Bus, Registry
 from sandloom.db import Database, check_schema, open_database, upgrade
 from sandloom.execs.admission import ExecPolicy, limits_allowed
 from sandloom.execs.service import Execs
@@ -17,6 +17,7 @@ from sandloom.reclaim.prune import Prune
 from sandloom.reclaim.service import Reclaim
 from sandloom.reclaim.suspended import Suspended
 from sandloom.reclaim.watcher import LeaseWatcher
+from sandloom.registry import open_registry
 from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.sandboxes.suspension import Suspensions
 from sandloom.settings import Settings
@@ -50,6 +51,7 @@ class Services:
     suspensions: Suspensions
     execs: Execs
     fleet: Fleet
+    registry: Registry
     objects: ObjectStore | None
     reclaim: Reclaim
     suspended: Suspended
@@ -74,6 +76,7 @@ class Services:
 
     def close(self) -> None:
         self.publisher.close()
+        self.registry.close()
         if self._owns_bus:
             self.bus.close()
         if self.lease_db is not self.db:
@@ -93,6 +96,7 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
     publisher = KombuPublisher(settings.broker_url, namespace=settings.broker_namespace)
     policy = reclaim_policy(settings)
     fleet = Fleet(lease_db)
+    registry = open_registry(settings)
     return Services(
         settings=settings,
         db=database,
@@ -101,10 +105,11 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
         publisher=publisher,
         post=FleetPost(publisher, keys.fleet),
         keys=keys,
-        sandboxes=Sandboxes(database, sandbox_policy(settings)),
-        suspensions=Suspensions(database, sandbox_policy(settings)),
+        sandboxes=Sandboxes(database, sandbox_policy(settings), registry.loads),
+        suspensions=Suspensions(database, sandbox_policy(settings), registry.loads),
         execs=Execs(database, exec_policy(settings), settings.idle_ttl_seconds),
         fleet=fleet,
+        registry=registry,
         objects=open_object_store(settings),
         reclaim=Reclaim(database, policy),
         suspended=Suspended(database, policy),
@@ -141,7 +146,12 @@ def keys_of(settings: Settings) -> Keys:
 
 
 def sandbox_policy(settings: Settings) -> SandboxPolicy:
-    return SandboxPolicy(settings.profile_hash, settings.idle_ttl_seconds, settings.orphan_release_grace_seconds)
+    return SandboxPolicy(
+        settings.profile_hash,
+        settings.idle_ttl_seconds,
+        settings.orphan_release_grace_seconds,
+        environment=settings.environment,
+    )
 
 
 def exec_policy(settings: Settings) -> ExecPolicy:

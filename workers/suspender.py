@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from sandloom.errors import ObjectStoreUnavailable, SnapshotUnavailable, StaleGeneration
+from sandloom.errors import ObjectStoreUnavailable, SnapshotUnavailable, StaleGeneration, SuspendBusy
 from sandloom.execution.workspace import WorkspaceRoot
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes.records import Route
@@ -50,12 +50,15 @@ class Suspender:
         self._settings = settings
         self._relieving = threading.Lock()
 
-    def suspend(self, key: SandboxKey, generation: int, idle_since_us: int | None = None) -> tuple[Route, bool]:
+    def suspend(
+        self, key: SandboxKey, generation: int, idle_since_us: int | None = None, *, away: bool = False
+    ) -> tuple[Route, bool]:
         """READY to SUSPENDED, and True; the route as it is, and False, when it was SUSPENDED already.
 
-        ``idle_since_us``: only unless it was used after that. Raises SuspendBusy, SandboxNotReady, StaleGeneration.
+        ``idle_since_us``: only unless it was used after that. ``away``: only if others can wake it without this worker.
+        Raises SuspendBusy, SandboxNotReady, StaleGeneration, and what the object store says.
         """
-        if self._settings.suspend_snapshot == "always" and self._snapshots is None:
+        if self._snapshots is None and self._needs_snapshot(away):
             raise SnapshotUnavailable
         with self._gates.alone(key):
             route = self._sandboxes.get(key)
@@ -68,7 +71,7 @@ class Suspender:
             try:
                 # Nothing of it can start any more; what a command left behind ends here.
                 self._commands.clear(key, route.sandbox_uid)
-                snapshot = self._snapshot(key)
+                snapshot = self._snapshot(key, away)
             except BaseException:
                 self._suspensions.abort(route.fence)
                 raise
@@ -80,7 +83,10 @@ class Suspender:
                     self._snapshots.discard_others(key, snapshot)
         return self._sandboxes.get(key), True
 
-    def _snapshot(self, key: SandboxKey) -> str | None:
+    def _needs_snapshot(self, away: bool) -> bool:
+        return self._settings.suspend_snapshot == "always" or (away and not self._settings.shared_root)
+
+    def _snapshot(self, key: SandboxKey, away: bool) -> str | None:
         """The name of a snapshot, None where none is wanted, or where one is only wished for and cannot be kept now."""
         policy = self._settings.suspend_snapshot
         if self._snapshots is None or policy == "never" or (policy == "auto" and self._settings.shared_root):
@@ -88,10 +94,32 @@ class Suspender:
         try:
             return self._snapshots.save(key)
         except ObjectStoreUnavailable as error:
-            if policy == "always":
+            if self._needs_snapshot(away):
                 raise
             log.warning("suspended without a snapshot", sandbox_id=key.sandbox_id, reason=error.detail)
             return None
+
+    @property
+    def can_send_away(self) -> bool:
+        """Whether sandboxes of this worker can be woken without it."""
+        wanted = self._snapshots is not None and self._settings.suspend_snapshot != "never"
+        return wanted or self._settings.shared_root is not None
+
+    def send_away(self, key: SandboxKey) -> None:
+        """A sandbox that sleeps on this worker's own disk is only in the object store afterwards.
+
+        Raises SnapshotUnavailable, SnapshotFailed, ObjectStoreUnavailable; SuspendBusy when it does not sleep any more.
+        """
+        if self._snapshots is None or not self.can_send_away:
+            raise SnapshotUnavailable
+        # Under the gate nobody makes it ready here, and nobody else can: what is archived stays what it is.
+        with self._gates.exclusive(key):
+            route = self._sandboxes.get(key)
+            if route.snapshot is None and route.status is SandboxStatus.SUSPENDED:
+                self._suspensions.keep(route.fence, self._snapshots.save(key))
+                route = self._sandboxes.get(key)
+        if route.snapshot is None or not self._drop(route):
+            raise SuspendBusy
 
     def relieve_by(self, submit: Callable[[Callable[[], None]], object]) -> None:
         """Have ``relieve`` done elsewhere when the disk is full and there is something to drop; once at a time."""
@@ -141,7 +169,7 @@ class Suspender:
             if not self._suspensions.drop_copy(route.fence, route.snapshot):
                 return False
             self._root.delete(route.key)
-        log.warning("local copy dropped", sandbox_id=route.key.sandbox_id)
+        log.info("local copy dropped", sandbox_id=route.key.sandbox_id)
         return True
 
     def resume(self, key: SandboxKey, by: str) -> tuple[Route, bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from sandloom.errors import SandloomError
@@ -37,16 +37,14 @@ class Sweeper:
         direct: DirectExecs,
         watcher: LeaseWatcher,
         results: Results,
-        relieve: Callable[[], None],
+        looks: Sequence[Callable[[], None]],
     ) -> None:
         self._identity = identity
         self._execs = execs
         self._commands = commands
         self._lane = lane
-        self._direct = direct
-        self._watcher = watcher
         self._results = results
-        self._relieve = relieve
+        self._looks = (self.sweep, watcher.observe, direct.cancel_revoked, *looks)
         self._due = threading.Event()
         self._stopped = False
         self._suspects: frozenset[Suspect] = frozenset()
@@ -70,7 +68,7 @@ class Sweeper:
             self._due.clear()
             if self._stopped:
                 return
-            for look in (self.sweep, self._watcher.observe, self._direct.cancel_revoked, self._relieve):
+            for look in self._looks:
                 self._safely(look)
 
     def _safely(self, look: Callable[[], None]) -> None:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from api.blueprints import diagnostics, documents, events, execs, files, health, raw_files, sandboxes, templates
+from api.blueprints import (
+    diagnostics,
+    documents,
+    events,
+    execs,
+    files,
+    health,
+    raw_files,
+    sandboxes,
+    templates,
+    workers,
+)
 from api.operations import Group
 
 #: In the order of the OpenAPI document.
 GROUPS: tuple[Group, ...] = (
     sandboxes.group, execs.group, events.group, files.group, raw_files.group, templates.group,
-    diagnostics.group, health.group, documents.group,
+    diagnostics.group, workers.group, health.group, documents.group,
 )  # fmt: skip

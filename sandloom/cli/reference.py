@@ -26,6 +26,8 @@ def _walk(path: tuple[str, ...], command: click.Command) -> Iterator[tuple[tuple
     if not isinstance(command, click.Group):
         yield path, command
         return
+    if command.invoke_without_command:
+        yield path, command
     for name in sorted(command.commands):
         yield from _walk((*path, name), command.commands[name])
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from sandloom.cli import remote_workers
 from sandloom.cli.invocation import Invocation, Stop
 from sandloom.errors import SandloomError, SettingsInvalid
 from sandloom.settings import TOKEN_FILE, Role, Settings, server_settings
@@ -49,12 +50,16 @@ def api(invocation: Invocation, host: str | None, port: int | None) -> None:
     os.execve(sys.executable, [sys.executable, "-m", "gunicorn", "-c", config, "api.wsgi:create()"], environ)
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--id", "worker_id", help="Stable name of this worker.")
 @click.option("--capacity", type=int, help="Sandboxes this worker holds at once.")
-@click.pass_obj
-def worker(invocation: Invocation, worker_id: str | None, capacity: int | None) -> int:
-    """One worker of a fleet: it owns its workspaces and runs their commands."""
+@click.pass_context
+def worker(context: click.Context, worker_id: str | None, capacity: int | None) -> int:
+    """One worker of a fleet: it owns its workspaces and runs their commands. With a command: about another one, through
+    the API."""
+    if context.invoked_subcommand is not None:
+        return 0
+    invocation: Invocation = context.obj
     options = {"worker_id": worker_id, "worker_capacity": capacity}
     return _run("workers.main", start_settings(invocation, Role.WORKER, options))
 
@@ -138,5 +143,8 @@ def _run(module: str, settings: Settings) -> int:
 def _absolute(path: Path | None) -> Path | None:
     return None if path is None else Path(os.path.abspath(path))
 
+
+for _command in remote_workers.SUBCOMMANDS:
+    worker.add_command(_command)
 
 COMMANDS = (up, api, worker, beat, flower)

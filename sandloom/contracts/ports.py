@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -38,6 +38,20 @@ class WorkerControl(Protocol):
     def post(self, queue: str, task: str, tenant_id: str, args: Mapping[str, Any], *, ttl_seconds: float) -> bool:
         """Send without waiting for an answer; False when it was not sent."""
         ...
+
+
+class Registry(Protocol):
+    """Hints of how busy workers are. It may know nothing, may be wrong, and never raises."""
+
+    def report(self, worker_id: str, load: float) -> None:
+        """0 idles; above 1 is more than busy."""
+        ...
+
+    def loads(self, worker_ids: Sequence[str]) -> Mapping[str, float]:
+        """What is known of these; never blocks for long."""
+        ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,8 @@ RECENT = text("queued_us >= 0")
 CREATED = text("created_us >= 0")
 
 #: One row per worker id, for ever: ``epoch`` only grows. ``reserved`` is the number of sandboxes that hold a slot and
-#: changes in the transaction that changes their status. ``renewals`` is what lease watchers observe.
+#: changes in the transaction that changes their status. ``renewals`` is what lease watchers observe. A worker takes no
+#: new sandboxes while ``drain_us`` says since when the operator wants it empty, or ``short_of`` what it lacks itself.
 workers = Table(
     "workers",
     metadata,
@@ -88,6 +89,9 @@ workers = Table(
     _us("registered_us", nullable=False),
     Column("node", Document, nullable=False),
     Column("load", Document, nullable=False),
+    Column("environment", _name(16)),
+    _us("drain_us"),
+    Column("short_of", _name(16)),
     postgresql_with={"fillfactor": 50},
 )
 

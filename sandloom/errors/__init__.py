@@ -57,6 +57,7 @@ from sandloom.errors.processes import (
     SchemaBehind,
     SettingsInvalid,
     WorkerIdInUse,
+    WorkerNotFound,
 )
 from sandloom.errors.sandboxes import (
     DormantWorkspaceUnavailable,
@@ -151,6 +152,7 @@ __all__ = [
     "ValidationFailed",
     "WorkerIdInUse",
     "WorkerLost",
+    "WorkerNotFound",
     "WorkingDirectoryUnavailable",
     "WorkspaceFailed",
 ]

@@ -54,6 +54,12 @@ class IsolationBlocked(SandloomError):
     exit_code: ClassVar[int] = 2
 
 
+class WorkerNotFound(SandloomError):
+    """No worker with this id has ever registered."""
+
+    code, status, category = "SANDBOX_WORKER_NOT_FOUND", 404, Category.CHANGE
+
+
 class WorkerIdInUse(SandloomError):
     """A worker with this id is alive elsewhere; stop it, or give this one another SANDBOX_WORKER_ID."""
 

@@ -14,12 +14,14 @@ import os
 import stat
 import struct
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from sandloom.execution.accounts import Accounts
 from sandloom.execution.spec import ExecutionError
+from sandloom.execution.uid_claims import Claim
 
 _POLL_SECONDS = 0.05
 _FLOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
@@ -116,10 +118,12 @@ class UidBlock(_Held):
         preferred: int | None,
         lock_dir: Path,
         accounts: Accounts | None = None,
+        claims: Sequence[Claim] = (),
     ) -> UidBlock:
-        """``size`` uids of ``uid_start..uid_end`` (inclusive) that belong to no account, no subordinate range and no
-        other worker. ``preferred``, the first uid of the block the root's sandboxes have, is that one or an error,
-        unless it lies outside the range: then the setting was changed and a new block is taken.
+        """``size`` uids of ``uid_start..uid_end`` (inclusive) that belong to no account, no subordinate range, no other
+        worker, and none of ``claims``, which are of workers that may be down. ``preferred``, the first uid of the block
+        the root's sandboxes have, is that one or an error, unless it lies outside the range: then the setting was
+        changed and a new block is taken.
 
         Raises NoUidBlock, LockHeld and LockUnusable.
         """
@@ -128,21 +132,29 @@ class UidBlock(_Held):
             raise NoUidBlock(f"{size} uids do not fit into SANDBOX_UID_START..SANDBOX_UID_END = {uid_start}..{uid_end}")
         fd = _open_lock(_checked_directory(lock_dir) / "uids")
         try:
-            start = _choose(fd, uid_start, uid_end, size, preferred, taken)
+            start = _choose(fd, uid_start, uid_end, size, preferred, taken, claims)
         except BaseException:
             os.close(fd)
             raise
         return cls(fd, start, size)
 
 
-def _choose(fd: int, uid_start: int, uid_end: int, size: int, preferred: int | None, accounts: Accounts) -> int:
+def _choose(
+    fd: int,
+    uid_start: int,
+    uid_end: int,
+    size: int,
+    preferred: int | None,
+    accounts: Accounts,
+    claims: Sequence[Claim],
+) -> int:
     if preferred is not None and uid_start <= preferred and preferred + size - 1 <= uid_end:
-        _demand(fd, preferred, size, accounts)
+        _demand(fd, preferred, size, accounts, claims)
         return preferred
     conflicts = []
     start = uid_start
     while start + size - 1 <= uid_end:
-        conflict = accounts.conflict(start, start + size - 1)
+        conflict = accounts.conflict(start, start + size - 1) or _claimed(claims, start, start + size - 1)
         if conflict is None and _lock_range(fd, start, size):
             return start
         conflicts.append(conflict or f"{start}..{start + size - 1} is held by another worker")
@@ -154,8 +166,16 @@ def _choose(fd: int, uid_start: int, uid_end: int, size: int, preferred: int | N
     )
 
 
-def _demand(fd: int, start: int, size: int, accounts: Accounts) -> None:
+def _claimed(claims: Sequence[Claim], start: int, end: int) -> str | None:
+    claim = next((claim for claim in claims if claim.overlaps(start, end)), None)
+    return None if claim is None else f"{claim.start}..{claim.end} is kept for the sandboxes in {claim.sandboxes}"
+
+
+def _demand(fd: int, start: int, size: int, accounts: Accounts, claims: Sequence[Claim]) -> None:
     end = start + size - 1
+    claimed = _claimed(claims, start, end)
+    if claimed is not None:
+        raise LockHeld(f"the uids {start}..{end} cannot be used: {claimed}")
     conflict = accounts.conflict(start, end)
     if conflict is not None:
         raise NoUidBlock(

@@ -20,6 +20,7 @@ from sandloom.execution.openat import DIRECTORY_FLAGS, rename_no_replace
 from sandloom.execution.root_directory import RootUnusable, make_own, prepare_root, read_root_id
 from sandloom.execution.sandbox_directory import WorkspaceFault, decode_name, directories_below, encode_name
 from sandloom.execution.trash import Trash
+from sandloom.execution.uid_claims import Claim, others
 
 __all__ = ["Provisioned", "RootUnusable", "Space", "WorkspaceFault", "WorkspaceRoot"]
 
@@ -100,6 +101,14 @@ class WorkspaceRoot:
     def record_uid_block(self, start: int) -> None:
         if self.uid_block_start != start:
             write_small(self._state / "uid_block", str(start))
+
+    def uid_claim(self, start: int, end: int) -> Claim:
+        """Says that these uids are of the sandboxes here."""
+        return Claim(start, end, str(self._state), str(self._sandboxes))
+
+    def other_uid_claims(self, lock_dir: Path) -> list[Claim]:
+        """What was noted there for other workers, and still holds."""
+        return others(lock_dir, self._state)
 
     def create(self, key: Key, uid: int, gid: int) -> Provisioned:
         """Makes the sandbox's directory, or makes the one that is there belong to ``uid``. Idempotent; safe to kill.

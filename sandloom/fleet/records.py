@@ -11,13 +11,19 @@ from sandloom.ids import SandboxKey
 
 
 class WorkerStatus(StrEnum):
-    """ACTIVE takes new sandboxes, DRAINING none, STOPPED ended by itself, GONE was declared lost."""
+    """ACTIVE takes new sandboxes, DRAINING none, STOPPED ended by itself, GONE was declared lost.
+
+    Rows are never DRAINING: that is an ACTIVE worker whose row has a reason to take nothing.
+    """
 
     ACTIVE = "ACTIVE"
     DRAINING = "DRAINING"
     STOPPED = "STOPPED"
     GONE = "GONE"
 
+
+#: What a worker is short of when it is about to end: nothing is woken there either.
+STOPPING = "stopping"
 
 #: Stronger isolation has the higher rank; placement prefers it.
 ISOLATION_RANK = {"basic": 1, "standard": 2, "strict": 3}
@@ -30,7 +36,7 @@ class NodeInfo:
     ``takeover``: the caller holds the host lock of this very root, so that no other process can be using it and a lease
     that still lives belongs to a process that is dead. Otherwise an earlier owner counts as alive until
     ``fence_grace_seconds`` after its lease: so long may its commands go on. ``present``: the sandboxes whose
-    directories are on the disk.
+    directories are on the disk. ``short_of``: what the node has too little of to take sandboxes.
     """
 
     worker_id: str
@@ -49,6 +55,8 @@ class NodeInfo:
     exec_slots: int
     lease_ttl_seconds: float
     fence_grace_seconds: float
+    environment: str = "local"
+    short_of: str | None = None
     present: frozenset[SandboxKey] = frozenset()
     takeover: bool = False
     node: Mapping[str, Any] = field(default_factory=dict)
@@ -65,7 +73,10 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker as the database knows it. ``live``: its lease has not expired by the database's clock."""
+    """A worker as the database knows it. ``live``: its lease has not expired by the database's clock.
+
+    ``drain_us``: since when the operator wants it empty. ``short_of``: what it has too little of to take sandboxes.
+    """
 
     worker_id: str
     epoch: int
@@ -88,6 +99,8 @@ class Worker:
     now_us: int
     node: Mapping[str, Any]
     load: Mapping[str, Any]
+    drain_us: int | None
+    short_of: str | None
 
     @property
     def live(self) -> bool:

@@ -16,10 +16,13 @@ _w = workers.c
 
 
 def to_worker(row: Row[Any]) -> Worker:
+    status = WorkerStatus(row.status)
+    if status is WorkerStatus.ACTIVE and (row.drain_us, row.short_of) != (None, None):
+        status = WorkerStatus.DRAINING
     return Worker(
         worker_id=row.worker_id,
         epoch=row.epoch,
-        status=WorkerStatus(row.status),
+        status=status,
         queue=row.queue,
         data_endpoint=row.data_endpoint,
         public_key=row.public_key,
@@ -38,6 +41,8 @@ def to_worker(row: Row[Any]) -> Worker:
         now_us=row.now,
         node=json.loads(row.node),
         load=json.loads(row.load),
+        drain_us=row.drain_us,
+        short_of=row.short_of,
     )
 
 
@@ -51,7 +56,8 @@ def fetch(connection: Connection, worker_id: str, *, lock: bool = False) -> Row[
 
 
 def store(connection: Connection, node: NodeInfo, epoch: int, *, new: bool) -> None:
-    """Write the worker's row for its new epoch, ``new`` if there was none; ``reserved`` is left to the caller."""
+    """Write the worker's row for its new epoch, ``new`` if there was none; ``reserved`` is left to the caller. A drain
+    outlasts a restart."""
     values = {
         "epoch": epoch,
         "status": WorkerStatus.ACTIVE,
@@ -72,6 +78,8 @@ def store(connection: Connection, node: NodeInfo, epoch: int, *, new: bool) -> N
         "registered_us": now_us(),
         "node": json.dumps(dict(node.node)),
         "load": "{}",
+        "environment": node.environment,
+        "short_of": node.short_of,
     }
     if new:
         connection.execute(

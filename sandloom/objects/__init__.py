@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import TYPE_CHECKING
 
-from sandloom.errors import SettingsInvalid
 from sandloom.objects.contract import ObjectInfo, ObjectMissing, ObjectStore
 from sandloom.objects.digests import Sha256, checked
+from sandloom.settings.plugins import plugin
 
 if TYPE_CHECKING:
     from sandloom.settings import Settings
@@ -29,13 +28,5 @@ def open_object_store(settings: Settings) -> ObjectStore | None:
         from sandloom.objects.s3 import S3Store
 
         return S3Store.of(settings)
-    found = list(metadata.entry_points(group=ENTRY_POINTS, name=backend))
-    if len(found) != 1:
-        raise SettingsInvalid(
-            f"SANDBOX_OBJECT_STORE_BACKEND: {len(found)} entry points of {ENTRY_POINTS} have this name; one must"
-        )
-    create = found[0].load()
-    if not callable(create):
-        raise SettingsInvalid("SANDBOX_OBJECT_STORE_BACKEND: the entry point is not callable")
-    store: ObjectStore = create(settings)
+    store: ObjectStore = plugin(ENTRY_POINTS, backend, "SANDBOX_OBJECT_STORE_BACKEND")(settings)
     return store

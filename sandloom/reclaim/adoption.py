@@ -56,7 +56,7 @@ def register(db: Database, node: NodeInfo) -> Registration:
         _lock(connection, node.worker_id)
         lost = _give_up_lost(connection, node, epoch)
         _end_running(connection, node.worker_id, epoch)
-        kept = _adopt(connection, node.worker_id, epoch)
+        kept = _adopt(connection, node, epoch)
         sandbox_rows.free_quarantined(connection, node.worker_id)
         connection.execute(
             update(workers)
@@ -125,8 +125,10 @@ def _end_running(connection: Connection, worker_id: str, epoch: int) -> None:
         exec_rows.end(connection, key, ExecStatus.RUNNING, row.generation, row.last_seq, [], LOST_RUNNING)
 
 
-def _adopt(connection: Connection, worker_id: str, epoch: int) -> int:
-    """Everything left of earlier epochs is on this disk: it moves to the new epoch under the next generation."""
+def _adopt(connection: Connection, node: NodeInfo, epoch: int) -> int:
+    """Everything left of earlier epochs is on this disk: it moves to the new epoch under the next generation, and to
+    what the worker serves by now."""
+    worker_id = node.worker_id
     earlier = _earlier(worker_id, epoch)
     # A suspend that was cut short never happened.
     live = and_(earlier, _s.status.in_((*LIVE, SandboxStatus.SUSPENDING)))
@@ -142,6 +144,7 @@ def _adopt(connection: Connection, worker_id: str, epoch: int) -> int:
         .values(
             generation=_s.generation + 1,
             worker_epoch=epoch,
+            profile_hash=node.effective_hash,
             status=SandboxStatus.ASSIGNED,
             workspace=case((_s.ready_us.is_(None), _s.workspace), else_=Workspace.KEPT.value),
             active_execs=sandbox_statements.open_exec_count(),

@@ -85,7 +85,10 @@ class Reclaim:
         ]
 
     def release_orphans(self) -> int:
-        """Release sandboxes whose worker is GONE for longer than the release grace: their workspace is lost."""
+        """Release sandboxes whose worker is GONE for longer than the release grace: their workspace is lost.
+
+        Those whose files others reach, on a shared root or in a snapshot, sleep until somebody wakes them there.
+        """
         grace_us = int(self._policy.orphan_release_grace_seconds * MICROSECONDS)
         rows = self._sandboxes(
             _s.status.in_((*LIVE, SandboxStatus.SUSPENDING, SandboxStatus.RELEASING)),
@@ -246,19 +249,25 @@ def _release_orphan(connection: Connection, row: Row[Any]) -> bool:
     end_open(connection, key)
     restoring = row.status == SandboxStatus.ASSIGNED and row.workspace == Workspace.RESTORED and row.ready_us is None
     if restoring and row.snapshot is not None:
-        # It was never there: it sleeps on in its snapshot.
-        values = {
-            "status": SandboxStatus.SUSPENDED, "look_us": 0, "held_uid": None, "active_execs": 0,
-            "exclusive_exec_id": None,
-        }  # fmt: skip
-        connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(values))
-        sandbox_rows.give_back(connection, row.worker_id)
-        return True
+        return _sleep(connection, row, None)  # it was never there
+    if row.storage_mode == "shared" and row.ready_us is not None and row.status != SandboxStatus.RELEASING:
+        return _sleep(connection, row, row.held_uid)
     workspace = Workspace.NEW if row.status == SandboxStatus.RELEASING else Workspace.LOST
     values = sandbox_rows.released_values(workspace)
     del values["held_uid"]  # nobody knows what the worker left behind: the UID waits for its return
     connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(values))
     sandbox_rows.close_history(connection, key, row.generation, "worker_lost", "maintenance")
+    sandbox_rows.give_back(connection, row.worker_id)
+    return True
+
+
+def _sleep(connection: Connection, row: Row[Any], held_uid: int | None) -> bool:
+    values = {
+        "status": SandboxStatus.SUSPENDED, "look_us": 0, "held_uid": held_uid, "active_execs": 0,
+        "exclusive_exec_id": None,
+    }  # fmt: skip
+    key = SandboxKey(row.tenant_id, row.sandbox_id)
+    connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(status_us=now_us(), **values))
     sandbox_rows.give_back(connection, row.worker_id)
     return True
 

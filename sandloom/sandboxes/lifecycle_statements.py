@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, and_, bindparam, case, func, insert, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, case, func, insert, or_, select, update
 
 from sandloom.db.clock import now_us
 from sandloom.db.prepared import Query, Write
 from sandloom.db.tables import execs, sandbox_history, sandboxes, workers
 from sandloom.db.tallies import Tally, value_of
+from sandloom.fleet.records import STOPPING
 from sandloom.sandboxes.statements import IS_FENCE, IS_KEY
 from sandloom.sandboxes.states import SandboxStatus, Workspace
 
@@ -20,24 +21,35 @@ _IS_HISTORY = and_(
     _h.sandbox_id == bindparam("of_sandbox"),
     _h.generation == bindparam("of_generation"),
 )
-TAKES_SANDBOXES = and_(_w.status == "ACTIVE", _w.reserved < _w.capacity, _w.lease_expires_us > now_us())
+_HAS_ROOM = and_(_w.status == "ACTIVE", _w.reserved < _w.capacity, _w.lease_expires_us > now_us())
+TAKES_SANDBOXES = and_(_HAS_ROOM, _w.drain_us.is_(None), _w.short_of.is_(None))
+#: A worker of a release that did not say its environment serves any.
+IS_OF_PROFILE = and_(
+    _w.profile_id == bindparam("of_profile"),
+    _w.declared_hash == bindparam("of_declared"),
+    or_(_w.environment == bindparam("of_environment"), _w.environment.is_(None)),
+)
+CANDIDATE_COLUMNS = (_w.worker_id, _w.epoch, _w.isolation_rank, _w.reserved, _w.capacity)
 
 #: Live workers of a profile that have a free slot.
-CANDIDATES = Query(
-    select(_w.worker_id, _w.epoch, _w.isolation_rank, _w.reserved, _w.capacity)
-    .where(TAKES_SANDBOXES, _w.profile_id == bindparam("of_profile"), _w.declared_hash == bindparam("of_declared"))
-    .limit(256)
-)
+CANDIDATES = Query(select(*CANDIDATE_COLUMNS).where(TAKES_SANDBOXES, IS_OF_PROFILE).limit(256))
 
-#: One slot and the next UID number of a worker, whose row is locked then.
-RESERVE = Write(
-    update(workers)
-    .where(_IS_WORKER, _w.epoch == bindparam("of_epoch"), TAKES_SANDBOXES)
-    .values(
-        reserved=_w.reserved + 1,
-        next_uid=case((_w.next_uid >= _w.uid_end, _w.uid_start), else_=_w.next_uid + 1),
+
+def _reserve(condition: ColumnElement[bool]) -> Write:
+    return Write(
+        update(workers)
+        .where(_IS_WORKER, _w.epoch == bindparam("of_epoch"), condition)
+        .values(
+            reserved=_w.reserved + 1,
+            next_uid=case((_w.next_uid >= _w.uid_end, _w.uid_start), else_=_w.next_uid + 1),
+        )
     )
-)
+
+
+#: One slot and the next UID number of a worker, whose row is locked then; unless more slots than ``bound`` are taken.
+RESERVE = _reserve(and_(TAKES_SANDBOXES, _w.reserved <= bindparam("bound")))
+#: The same on a worker that takes nothing new, for what it has already.
+RESERVE_AT_HOME = _reserve(and_(_HAS_ROOM, or_(_w.short_of.is_(None), _w.short_of != STOPPING)))
 RESERVED = Query(
     select(
         _w.worker_id, _w.epoch, _w.effective_hash, _w.root_id, _w.storage_mode, _w.uid_start, _w.uid_end, _w.next_uid,

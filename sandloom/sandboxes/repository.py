@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, literal, select, update
@@ -13,13 +14,16 @@ from sandloom.db.tables import sandbox_history, sandboxes, workers
 from sandloom.errors import NoWorkerAvailable
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes import lifecycle_statements as lifecycle
-from sandloom.sandboxes import statements
+from sandloom.sandboxes import placement, statements
 from sandloom.sandboxes import suspension_statements as suspension
-from sandloom.sandboxes.placement import Candidate
+from sandloom.sandboxes.placement import Candidate, Loads, Profile
 from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.states import HOLDS_SLOT, SandboxStatus, Workspace
 
 _s, _w = sandboxes.c, workers.c
+#: How often a placement that lost a race looks anew before it takes what there is.
+_LOOKS = 16
+_NO_BOUND = 2**31 - 1
 
 
 def is_key(key: SandboxKey) -> ColumnElement[bool]:
@@ -79,17 +83,51 @@ def fetch(connection: Connection, key: SandboxKey, *, lock: bool = False) -> Row
     return row
 
 
-def candidates(connection: Connection, profile_id: str, declared_hash: str) -> list[Candidate]:
+def candidates(connection: Connection, profile: Profile) -> list[Candidate]:
     """Live workers of the profile that have a free slot, at most 256."""
-    rows = lifecycle.CANDIDATES.all(connection, {"of_profile": profile_id, "of_declared": declared_hash})
-    return [Candidate(*row) for row in rows]
+    return [Candidate(*row) for row in lifecycle.CANDIDATES.all(connection, _of_profile(profile))]
 
 
-def reserve(connection: Connection, worker_id: str, epoch: int) -> Any | None:
-    """Take one slot and the next UID number of the worker; None when there is none left. Locks the worker's row."""
-    if lifecycle.RESERVE.run(connection, {"of_worker": worker_id, "of_epoch": epoch}) != 1:
-        return None
-    return lifecycle.RESERVED.one_or_none(connection, {"of_worker": worker_id})
+def _of_profile(profile: Profile) -> dict[str, Any]:
+    return {
+        "of_profile": profile.profile_id,
+        "of_declared": profile.declared_hash,
+        "of_environment": profile.environment,
+    }
+
+
+def place(connection: Connection, find: Callable[[], list[Candidate]], loads: Loads) -> Any | None:
+    """A slot and a UID number of the best of the workers that ``find`` returns now; None when none has one left.
+
+    Who loses a race looks again, so that a burst spreads by what is true and not by what each of it saw first.
+    """
+    for attempt in range(_LOOKS):
+        found = find()
+        ranked = placement.rank(found, loads([each.worker_id for each in found]), [random.random() for _ in found])
+        if not ranked:
+            return None
+        best, last = ranked[0], attempt == _LOOKS - 1
+        worker = reserve(connection, best.worker_id, best.epoch, None if last else placement.bound(ranked))
+        if worker is not None:
+            return worker
+    return next((worker for each in ranked if (worker := reserve(connection, each.worker_id, each.epoch))), None)
+
+
+def reserve(connection: Connection, worker_id: str, epoch: int, bound: int | None = None) -> Any | None:
+    """Take one slot and the next UID number of the worker; None when there is none left, or more than ``bound`` are
+    taken. Locks the worker's row."""
+    values = {"of_worker": worker_id, "of_epoch": epoch, "bound": _NO_BOUND if bound is None else bound}
+    return _reserved(connection, worker_id, lifecycle.RESERVE.run(connection, values))
+
+
+def reserve_at_home(connection: Connection, worker_id: str, epoch: int) -> Any | None:
+    """The same on a worker that takes nothing new, for a sandbox that has its files there."""
+    moved = lifecycle.RESERVE_AT_HOME.run(connection, {"of_worker": worker_id, "of_epoch": epoch})
+    return _reserved(connection, worker_id, moved)
+
+
+def _reserved(connection: Connection, worker_id: str, moved: int) -> Any | None:
+    return lifecycle.RESERVED.one_or_none(connection, {"of_worker": worker_id}) if moved == 1 else None
 
 
 def give_back(connection: Connection, worker_id: str, slots: int = 1) -> None:
@@ -112,9 +150,9 @@ def take_slot(connection: Connection, worker_id: str) -> None:
     suspension.TAKE_SLOT.run(connection, {"of_worker": worker_id})
 
 
-def neighbours(connection: Connection, root_id: str, profile_id: str, declared_hash: str) -> list[Candidate]:
+def neighbours(connection: Connection, root_id: str, profile: Profile) -> list[Candidate]:
     """Live workers over the shared root that have a free slot, at most 256."""
-    values = {"of_root": root_id, "of_profile": profile_id, "of_declared": declared_hash}
+    values = {"of_root": root_id, **_of_profile(profile)}
     return [Candidate(*row) for row in suspension.NEIGHBOURS.all(connection, values)]
 
 

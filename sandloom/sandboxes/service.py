@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,9 +26,10 @@ from sandloom.errors import (
 )  # fmt: skip
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes import lifecycle_statements as lifecycle
-from sandloom.sandboxes import placement, repository, statements
+from sandloom.sandboxes import repository, statements
 from sandloom.sandboxes.audit import audit_of, history
 from sandloom.sandboxes.diagnose import owner_lives, refusal
+from sandloom.sandboxes.placement import Loads, Profile, no_loads
 from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.states import OPEN, SandboxStatus, Workspace
 from sandloom.sandboxes.totals import Totals
@@ -46,15 +46,21 @@ class SandboxPolicy:
     idle_ttl_seconds: int = 1800
     orphan_release_grace_seconds: int = 300
     history_retention_days: int = 15
+    environment: str = "local"
+
+    def profile(self, profile_id: str) -> Profile:
+        """What workers of this deployment serve under that name."""
+        return Profile(profile_id, self.declared_hash, self.environment)
 
 
 class Sandboxes:
     """The service over rows; it asks no worker and sends no message."""
 
-    def __init__(self, db: Database, policy: SandboxPolicy) -> None:
+    def __init__(self, db: Database, policy: SandboxPolicy, loads: Loads = no_loads) -> None:
         self._db = db
         self._policy = policy
         self._totals = Totals()
+        self._loads = loads
 
     # --- control plane ---
 
@@ -268,13 +274,9 @@ class Sandboxes:
         self, connection: Connection, key: SandboxKey, row: Any | None, scope: str, profile_id: str, by: str,
         scatter_uids: bool,
     ) -> Route:  # fmt: skip
-        found = repository.candidates(connection, profile_id, self._policy.declared_hash)
-        ties = [random.random() for _ in found]
-        for candidate in placement.rank(found, ties):
-            worker = repository.reserve(connection, candidate.worker_id, candidate.epoch)
-            if worker is not None:
-                break
-        else:
+        profile = self._policy.profile(profile_id)
+        worker = repository.place(connection, lambda: repository.candidates(connection, profile), self._loads)
+        if worker is None:
             raise NoWorkerAvailable(retry_after_seconds=5)
         uid = repository.free_uid(connection, worker, scatter_uids)
         now = worker.now

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 from sqlalchemy import Connection
@@ -22,9 +21,10 @@ from sandloom.errors import (
     Unavailable,
 )  # fmt: skip
 from sandloom.ids import SandboxKey
-from sandloom.sandboxes import placement, repository, statements
+from sandloom.sandboxes import repository, statements
 from sandloom.sandboxes import suspension_statements as suspension
 from sandloom.sandboxes.diagnose import owner_lives
+from sandloom.sandboxes.placement import Loads, no_loads
 from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.service import SandboxPolicy
 from sandloom.sandboxes.states import LIVE, SandboxStatus, Workspace
@@ -35,9 +35,10 @@ _ATTEMPTS = 6
 class Suspensions:
     """The service over rows; it asks no worker and sends no message."""
 
-    def __init__(self, db: Database, policy: SandboxPolicy) -> None:
+    def __init__(self, db: Database, policy: SandboxPolicy, loads: Loads = no_loads) -> None:
         self._db = db
         self._policy = policy
+        self._loads = loads
 
     # --- the owner ---
 
@@ -89,6 +90,16 @@ class Suspensions:
         values = {**statements.of_fence(fence), "of_snapshot": snapshot}
         return self._db.write(lambda c: suspension.DROP_COPY.run(c, values) == 1)
 
+    def keep(self, fence: Fence, snapshot: str) -> bool:
+        """The object store has the files of a sleeping sandbox now, too."""
+        values = {**statements.of_fence(fence), "new_snapshot": snapshot}
+        return self._db.write(lambda c: suspension.KEEP.run(c, values) == 1)
+
+    def staying(self, worker_id: str) -> list[Route]:
+        """Sandboxes that live, or have files, on this worker; at most 1000."""
+        rows = self._db.read(lambda connection: suspension.STAYING.all(connection, {"of_worker": worker_id}))
+        return [self._route(row) for row in rows]
+
     def copies(self, worker_id: str) -> list[Route]:
         """Suspended sandboxes whose files are on this owner and in the object store, the longest asleep first."""
         values = {"of_worker": worker_id}
@@ -108,11 +119,12 @@ class Suspensions:
 
     # --- control plane ---
 
-    def begin_resume(self, key: SandboxKey, by: str) -> tuple[Route, bool]:
+    def begin_resume(self, key: SandboxKey, by: str, *, elsewhere: bool = False) -> tuple[Route, bool]:
         """SUSPENDED to ASSIGNED on the worker that has the files, and True; what is awake already, and False.
 
         Its owner first, whatever the profile is by now; then any worker over the same shared root; then, when the owner
-        is not there or has dropped its copy, any worker, from the snapshot. Elsewhere under the next generation.
+        is not there or has dropped its copy, any worker, from the snapshot; last its owner, although that takes nothing
+        new. Elsewhere under the next generation. ``elsewhere``: not its owner.
 
         Raises SandboxNotFound, StaleRoute (released), SuspendInProgress, NoWorkerAvailable (the owner is full, or
         nobody can restore it), DormantWorkspaceUnavailable (the files are on a worker that is not there).
@@ -131,12 +143,12 @@ class Suspensions:
             if status is not SandboxStatus.SUSPENDED:
                 raise StaleRoute("The sandbox was released; resolve it again.")
             worker = None
-            if row.held_uid is not None:
+            if row.held_uid is not None and not elsewhere:
                 worker = repository.reserve(connection, row.worker_id, row.owner_epoch)
             if worker is not None:
                 self._wake(connection, row, worker, row.sandbox_uid, Workspace.KEPT, by)
             else:
-                self._move(connection, row, by, scatter_uids)
+                self._move(connection, row, by, scatter_uids, elsewhere)
             woken = repository.fetch(connection, key)
             assert woken is not None
             return self._route(woken), True
@@ -153,24 +165,29 @@ class Suspensions:
     def _route(self, row: Any) -> Route:
         return repository.to_route(row, self._policy.idle_ttl_seconds)
 
-    def _move(self, connection: Connection, row: Any, by: str, scatter_uids: bool) -> None:
-        """To another worker over the root that holds the files, or to any from the snapshot."""
-        profile = (row.profile_id, self._policy.declared_hash)
-        found, workspace = [], Workspace.KEPT
-        there = row.held_uid is not None
+    def _move(self, connection: Connection, row: Any, by: str, scatter_uids: bool, elsewhere: bool) -> None:
+        """To another worker over the root that holds the files, or to any from the snapshot; to its own one, although
+        that takes nothing new, when there is no other way."""
+        profile = self._policy.profile(row.profile_id)
+        there, worker, workspace = row.held_uid is not None, None, Workspace.KEPT
         if there and row.storage_mode == "shared":
-            found = repository.neighbours(connection, row.root_id, *profile)
+            worker = repository.place(
+                connection, lambda: repository.neighbours(connection, row.root_id, profile), self._loads
+            )
         elif row.snapshot is not None and not (there and owner_lives(row)):
-            found, workspace = repository.candidates(connection, *profile), Workspace.RESTORED
-        for candidate in placement.rank(found, [random.random() for _ in found]):
-            worker = repository.reserve(connection, candidate.worker_id, candidate.epoch)
-            if worker is not None:
-                self._wake(
-                    connection, row, worker, repository.free_uid(connection, worker, scatter_uids), workspace, by
-                )
-                return
+            workspace = Workspace.RESTORED
+            worker = repository.place(connection, lambda: repository.candidates(connection, profile), self._loads)
+        if worker is not None:
+            uid = repository.free_uid(connection, worker, scatter_uids)
+            self._wake(connection, row, worker, uid, workspace, by)
+            return
         if workspace is Workspace.RESTORED:
             raise NoWorkerAvailable(retry_after_seconds=5)
+        if there and not elsewhere:
+            worker = repository.reserve_at_home(connection, row.worker_id, row.owner_epoch)
+        if worker is not None:
+            self._wake(connection, row, worker, row.sandbox_uid, workspace, by)
+            return
         if owner_lives(row):
             raise NoWorkerAvailable("The worker that holds the sandbox's files is full.", retry_after_seconds=5)
         raise DormantWorkspaceUnavailable(retry_after_seconds=30)

@@ -7,7 +7,7 @@ from sqlalchemy import bindparam, case, select, update
 from sandloom.db.clock import now_us
 from sandloom.db.prepared import Query, Write
 from sandloom.db.tables import sandboxes, workers
-from sandloom.sandboxes.lifecycle_statements import TAKES_SANDBOXES
+from sandloom.sandboxes.lifecycle_statements import CANDIDATE_COLUMNS, IS_OF_PROFILE, TAKES_SANDBOXES
 from sandloom.sandboxes.statements import IS_FENCE, IS_KEY, ROUTES
 from sandloom.sandboxes.states import SandboxStatus, Workspace
 
@@ -37,6 +37,12 @@ FINISH = Write(
     .where(IS_FENCE, _s.status == SandboxStatus.SUSPENDING)
     .values(status=SandboxStatus.SUSPENDED.value, status_us=now_us(), look_us=0, snapshot=bindparam("new_snapshot"))
 )
+#: It sleeps, and the object store has it now, too.
+KEEP = Write(
+    update(sandboxes)
+    .where(IS_FENCE, _s.status == SandboxStatus.SUSPENDED, _s.snapshot.is_(None), _s.held_uid.is_not(None))
+    .values(snapshot=bindparam("new_snapshot"))
+)
 #: The owner has removed its copy.
 DROP_COPY = Write(
     update(sandboxes)
@@ -49,6 +55,12 @@ DROP_COPY = Write(
     .values(held_uid=None)
 )
 
+#: What a worker that is to be empty still has, the longest unchanged first.
+STAYING = Query(
+    ROUTES.where(_s.worker_id == bindparam("of_worker"), _s.held_uid.is_not(None), _s.status != SandboxStatus.RELEASED)
+    .order_by(_s.status_us)
+    .limit(1000)
+)
 COPIES = Query(
     ROUTES.where(
         _s.worker_id == bindparam("of_worker"),
@@ -63,14 +75,8 @@ COPIES = Query(
 
 #: Live workers over one shared root that have a free slot.
 NEIGHBOURS = Query(
-    select(_w.worker_id, _w.epoch, _w.isolation_rank, _w.reserved, _w.capacity)
-    .where(
-        TAKES_SANDBOXES,
-        _w.root_id == bindparam("of_root"),
-        _w.storage_mode == "shared",
-        _w.profile_id == bindparam("of_profile"),
-        _w.declared_hash == bindparam("of_declared"),
-    )
+    select(*CANDIDATE_COLUMNS)
+    .where(TAKES_SANDBOXES, IS_OF_PROFILE, _w.root_id == bindparam("of_root"), _w.storage_mode == "shared")
     .limit(256)
 )
 _WOKEN_COLUMNS = (

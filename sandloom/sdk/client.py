@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 from sandloom.contracts.rest import RouteAnswer
 from sandloom.contracts.templates import TemplateAnswer, TemplateList
@@ -88,6 +89,29 @@ class Client:
         """What ``/healthz`` says."""
         health: dict[str, Any] = self._transport.call("GET", "/healthz", safe=True).json()
         return health
+
+    def workers(self) -> list[dict[str, Any]]:
+        """The live workers as ``/sandboxes/diagnostics/runtime`` lists them."""
+        answer = self._transport.call("GET", "/sandboxes/diagnostics/runtime", safe=True)
+        rows: list[dict[str, Any]] = answer.json()["workers"]
+        return rows
+
+    def worker_health(self, worker_id: str) -> dict[str, Any]:
+        """What a worker says of itself. Operators only, as the next two."""
+        return self._of_worker("GET", worker_id, "health")
+
+    def drain_worker(self, worker_id: str) -> dict[str, Any]:
+        """Have a worker emptied; its row, whose ``drain`` says how far that is."""
+        return self._of_worker("POST", worker_id, "drain")
+
+    def undrain_worker(self, worker_id: str) -> dict[str, Any]:
+        """Let a worker take sandboxes again; its row."""
+        return self._of_worker("POST", worker_id, "undrain")
+
+    def _of_worker(self, method: str, worker_id: str, what: str) -> dict[str, Any]:
+        path = f"/admin/workers/{quote(worker_id, safe='')}/{what}"
+        answer: dict[str, Any] = self._transport.call(method, path, safe=True).json()
+        return answer
 
     def close(self) -> None:
         self._transport.close()

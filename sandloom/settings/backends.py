@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, SecretStr
 
@@ -45,9 +45,14 @@ class Backends(Group):
         "Celery result backend for direct clients.",
         shown="BROKER_URL when that is Redis, else none",
     )
-    registry_backend: Literal["memory", "redis"] = setting("memory", "Kept for compatibility: the database decides.")
-    registry_namespace: str = setting("agent-sandbox", "Kept for compatibility.", min_length=1, max_length=64)
-    redis_url: str = setting("redis://127.0.0.1:6379/0", "Kept for compatibility: used by the registry only.")
+    registry_backend: str = setting(
+        "memory",
+        "Where workers say how busy they are: `memory` (to their own process alone), `redis`, or an entry point. It "
+        "only decides between workers with the same share of their slots taken.",
+        min_length=1,
+    )
+    registry_namespace: str = setting("agent-sandbox", "Prefix of the registry's keys.", min_length=1, max_length=64)
+    redis_url: str = setting("redis://127.0.0.1:6379/0", "Used by the registry only.")
 
 
 class Objects(Group):

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-NO_EFFECT_YET = frozenset({"min_free_inodes", "mcp_allowed_hosts"})
-
-#: Existing deployments set these; the database does what the registry once did.
-COMPATIBILITY_ONLY = frozenset({"registry_backend", "registry_namespace", "redis_url"})
+NO_EFFECT_YET = frozenset({"mcp_allowed_hosts"})
 
 
 def without_effect(origins: Mapping[str, str]) -> tuple[str, ...]:

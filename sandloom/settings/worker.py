@@ -78,9 +78,14 @@ class Retention(Group):
     )
     disk_high_watermark_percent: int = setting(
         90,
-        "Above this fill of its disk a worker drops the files of suspended sandboxes that have a snapshot.",
+        """Above this fill of its disk a worker takes no new sandboxes, until it is 5 % below it, and drops the files of
+        suspended sandboxes that have a snapshot.""",
         ge=1,
         le=99,
     )
-    min_free_bytes: int = setting(GIB, "Below this much free space it does so, too.", ge=0)
-    min_free_inodes: int = setting(10000, "Below this many free inodes the worker takes no new sandboxes.", ge=0)
+    min_free_bytes: int = setting(
+        GIB, "Below this much free space it does so, too, until there is a quarter more.", ge=0
+    )
+    min_free_inodes: int = setting(
+        10000, "Below this many free inodes it takes no new sandboxes, until there is a quarter more.", ge=0
+    )

@@ -198,16 +198,22 @@ def test_copies_are_dropped_when_the_disk_is_full_and_never_the_only_one(
         only = fleet.ready("only")
         gateway.suspend(only.key, only.generation)
         worker.stop()
-        fleet.start_worker("w1", wait=True, **s3.environment("full"), SANDBOX_MIN_FREE_BYTES=str(1 << 60))
+        worker = fleet.start_worker("w1", wait=True, **s3.environment("full"))
         route = fleet.ready()
         fleet.file(route, "kept", b"still here")
         gateway.suspend(route.key, route.generation)
+        worker.stop()
+        worker = fleet.start_worker("w1", wait=True, **s3.environment("full"), SANDBOX_MIN_FREE_BYTES=str(1 << 60))
         until(lambda: not fleet.sandboxes.get(route.key).has_directory)
         until(lambda: len(list(fleet.root().glob("sandboxes/*/*"))) == 1)
         assert fleet.sandboxes.get(only.key).has_directory
+        with pytest.raises(NoWorkerAvailable):
+            gateway.resume(route.key, "test")
+        assert gateway.resume(only.key, "test")[0].workspace == "kept"
+        worker.stop()
+        fleet.start_worker("w1", wait=True, **s3.environment("full"))
         woken, _ = gateway.resume(route.key, "test")
         assert (woken.worker_id, woken.workspace) == ("w1", "restored")
         assert fleet.read(woken, "kept") == b"still here"
-        assert gateway.resume(only.key, "test")[0].workspace == "kept"
     finally:
         fleet.close()

@@ -38,25 +38,35 @@ CLI = (sys.executable, "-c", "import sys; from sandloom.cli import main; sys.exi
 _numbers = itertools.count(1)
 
 
+TOKEN = "a-token-of-the-test"
+#: On a machine that others use, too.
+START_SECONDS = 120
+
+
+def fleet_environment(database_url: str, redis_url: str, directory: Path, **settings: str) -> dict[str, str]:
+    """The settings of each process of a fleet."""
+    return {
+        "SANDBOX_DATABASE_URL": database_url,
+        "SANDBOX_BROKER_URL": redis_url,
+        "SANDBOX_BUS_URL": redis_url,
+        "SANDBOX_RESULT_BACKEND": redis_url,
+        "SANDBOX_BROKER_NAMESPACE": f"test-{directory.name}",
+        "SANDBOX_DATABASE_AUTO_DDL": "false",
+        "SANDBOX_SECRET_KEY": "a-secret-key-of-the-test",
+        "SANDBOX_INTERNAL_TOKEN": TOKEN,
+        "SANDBOX_DATA_DIR": str(directory),
+        "SANDBOX_LOG_FORMAT": "json",
+        **SHORT_LEASE,
+        **settings,
+    }
+
+
 class WorkerFleet:
     """Processes on shared servers. ``close`` ends what is left."""
 
     def __init__(self, database_url: str, redis_url: str, directory: Path, **settings: str) -> None:
         self._directory = directory
-        self.environ = {
-            "SANDBOX_DATABASE_URL": database_url,
-            "SANDBOX_BROKER_URL": redis_url,
-            "SANDBOX_BUS_URL": redis_url,
-            "SANDBOX_RESULT_BACKEND": redis_url,
-            "SANDBOX_BROKER_NAMESPACE": f"test-{directory.name}",
-            "SANDBOX_DATABASE_AUTO_DDL": "false",
-            "SANDBOX_SECRET_KEY": "a-secret-key-of-the-test",
-            "SANDBOX_INTERNAL_TOKEN": "a-token-of-the-test",
-            "SANDBOX_DATA_DIR": str(directory),
-            "SANDBOX_LOG_FORMAT": "json",
-            **SHORT_LEASE,
-            **settings,
-        }
+        self.environ = fleet_environment(database_url, redis_url, directory, **settings)
         self.settings = Settings.load(self.environ)
         self.services = open_services(self.settings)
         self.control = BusControl(self.services.publisher, self.services.bus, self.services.keys.fleet)
@@ -74,7 +84,7 @@ class WorkerFleet:
         environ = {"SANDBOX_LOCAL_ROOT": str(self.root(worker_id)), **settings}
         process = self._start(["worker", "--id", worker_id], environ)
         if wait:
-            process.wait_for_output("worker started")
+            process.wait_for_output("worker started", timeout_seconds=START_SECONDS)
         return process
 
     def start_beat(self) -> Process:

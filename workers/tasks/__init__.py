@@ -11,8 +11,8 @@ from workers.context import NodeContext
 from workers.direct import DirectExecs
 from workers.maintenance import Maintenance
 from workers.reception import EXEC_TASK, Lane
-from workers.tasks import execs, files, sandboxes, searches, templates  # noqa: F401 - they declare their tasks
-from workers.tasks.requests import PUBLIC, PublicTask, carry_out
+from workers.tasks import execs, files, health, sandboxes, searches, templates  # noqa: F401 - they declare their tasks
+from workers.tasks.requests import OF_FLEET, PUBLIC, PublicTask, carry_out
 
 MAINTENANCE_TASKS = ("reclaim", "ring_again", "prune")
 
@@ -25,7 +25,7 @@ def node_lanes() -> dict[str, Lane]:
     """The control lane of every task that a node takes, the doorbell aside."""
     return {
         **maintenance_lanes(),
-        **{name: task.lane for name, task in PUBLIC.items()},
+        **{name: task.lane for name, task in (PUBLIC | OF_FLEET).items()},
         EXEC_TASK: Lane.LIFECYCLE,
     }
 
@@ -41,7 +41,7 @@ def register_node(app: WorkerApp, node: NodeContext, direct: DirectExecs) -> Non
     def run_exec(self: Any, envelope: Mapping[str, Any]) -> dict[str, Any]:
         return direct.carry_out(self.request.id)
 
-    for task in PUBLIC.values():
+    for task in (PUBLIC | OF_FLEET).values():
         _declare(app, _public(node, task), name=task.name, throws=(SandloomError,))
 
 

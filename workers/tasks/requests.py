@@ -59,13 +59,17 @@ class PublicTask:
 
 #: Every public task by its name.
 PUBLIC: dict[str, PublicTask] = {}
+#: Those that the fleet alone may ask for.
+OF_FLEET: dict[str, PublicTask] = {}
 
 
-def public(name: str, lane: Lane, model: type[Body]) -> Callable[[Handler], Handler]:
-    """Declare the decorated function as the public task ``name``, whose arguments are ``model``."""
+def public(
+    name: str, lane: Lane, model: type[Body], tasks: dict[str, PublicTask] = PUBLIC
+) -> Callable[[Handler], Handler]:
+    """Declare the decorated function as the task ``name`` of ``tasks``, whose arguments are ``model``."""
 
     def declare(handler: Handler) -> Handler:
-        PUBLIC[name] = PublicTask(name, lane, model, handler)
+        tasks[name] = PublicTask(name, lane, model, handler)
         return handler
 
     return declare
@@ -77,6 +81,8 @@ def verify(keys: Keys, task: str, kwargs: dict[str, Any]) -> Envelope:
         if set(kwargs) != {"envelope"}:
             raise EnvelopeRefused("the message does not carry an envelope and nothing else")
         envelope = keys.verifier.open(kwargs["envelope"], task=task)
+        if task in OF_FLEET and envelope.key_id != FLEET_KEY_ID:
+            raise EnvelopeRefused("the task is the fleet's own")
         if not keys.direct_tasks and envelope.key_id != FLEET_KEY_ID:
             raise DirectTasksOff
     except SandloomError as error:

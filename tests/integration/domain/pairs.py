@@ -45,6 +45,9 @@ WRITES: dict[str, Write] = {
     "resume": lambda w: w.suspensions.begin_resume(key(), "tester"),
     "fall back": lambda w: w.suspensions.fall_back(w.fence1),
     "drop copy": lambda w: w.suspensions.drop_copy(w.fence1, "snap"),
+    "keep snapshot": lambda w: w.suspensions.keep(w.fence1, "snap"),
+    "drain": lambda w: w.fleet.drain("w1"),
+    "undrain": lambda w: w.fleet.undrain("w1"),
     "forget snapshot": lambda w: [w.dormant.forget_snapshot(found) for found in w.dormant.unneeded_snapshots()],
     "sleep ends": lambda w: w.dormant.begin_releases(),
     "restart": lambda w: w.restart(),
@@ -133,6 +136,20 @@ def suspended(world: World) -> None:
     """For long, and with a snapshot."""
     world.suspended("snap")
     world.set(sandboxes, sandboxes.c.sandbox_id == "box", status_us=0)
+
+
+def wanted_empty(world: World) -> None:
+    """Asleep without a snapshot on a worker that is to be empty."""
+    world.suspended()
+    world.fleet.drain("w1")
+
+
+def lost_shared(world: World) -> None:
+    """The worker is lost for long, and others reach the files."""
+    world.started(storage_mode="shared", root_id="one")
+    world.lose()
+    world.set_orphans_due()
+    world.register("w2", storage_mode="shared", root_id="one", uid_start=500, uid_end=600)
 
 
 def stored(world: World) -> None:
@@ -224,6 +241,11 @@ STATES: dict[State, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("resume", "drop copy", "sleep ends", "release", "restart"),
         ("resume", "drop copy", "sleep ends", "release", "restart", "restart empty", "recount"),
     ),
+    wanted_empty: (
+        ("undrain", "keep snapshot", "resume"),
+        ("drain", "undrain", "resume", "keep snapshot", "release", "restart"),
+    ),
+    lost_shared: (("orphans",), ("orphans", "resume", "release")),
     stored: (
         ("resume", "sleep ends", "release", "restart"),
         ("resume", "sleep ends", "release", "restart", "restart empty"),

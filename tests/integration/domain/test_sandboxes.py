@@ -107,7 +107,9 @@ def test_a_silent_owner_may_return_so_its_sandbox_stays_there(world: World):
     [
         {"profile_id": "other"},
         {"declared_hash": "other"},
-        {"status": "DRAINING"},
+        {"environment": "prod"},
+        {"drain_us": 1},
+        {"short_of": "disk"},
         {"status": "STOPPED"},
         {"status": "GONE"},
         {"lease_expires_us": 1},

@@ -21,7 +21,7 @@ from sandloom.execs.records import ExecRequest
 from sandloom.execs.states import MOVES as EXEC_MOVES
 from sandloom.execs.states import TERMINAL, ExecStatus, Reason, status_for
 from sandloom.reclaim.policy import ReclaimPolicy, ring_again_delay_seconds
-from sandloom.sandboxes.placement import Candidate, rank
+from sandloom.sandboxes.placement import SLACK, Candidate, bound, rank
 from sandloom.sandboxes.states import MOVES, SandboxStatus, may_move
 
 
@@ -45,14 +45,21 @@ def test_status_for_a_reason(reason: str, exit_code: int | None, status: str):
     assert status_for(Reason(reason), exit_code) == status
 
 
-def test_placement_prefers_isolation_then_room_then_chance():
-    weak = Candidate("weak", 1, 1, 0, 10)
-    full, half, even = Candidate("full", 1, 3, 9, 10), Candidate("half", 1, 3, 1, 2), Candidate("even", 1, 3, 5, 10)
-    assert [c.worker_id for c in rank([weak, full, half, even], [0.1, 0.1, 0.9, 0.2])] == [
-        "even", "half", "full", "weak",
-    ]  # fmt: skip
-    assert rank([], []) == []
-    assert rank([Candidate("none", 1, 1, 0, 0)], [0.5])[0].worker_id == "none"
+def test_placement_prefers_isolation_then_room_then_load_then_chance():
+    weak, full = Candidate("weak", 1, 1, 0, 10), Candidate("full", 1, 3, 9, 10)
+    half, even, busy = Candidate("half", 1, 3, 1, 2), Candidate("even", 1, 3, 5, 10), Candidate("busy", 1, 3, 5, 10)
+    order = rank([weak, full, half, even, busy], {"busy": 0.5, "full": 0.0}, [0.1, 0.1, 0.9, 0.2, 0.0])
+    assert [c.worker_id for c in order] == ["even", "half", "busy", "full", "weak"]
+    assert rank([], {}, []) == []
+    assert rank([Candidate("none", 1, 1, 0, 0)], {}, [0.5])[0].worker_id == "none"
+
+
+def test_a_placement_is_good_while_the_next_best_is_not_better():
+    best, next_best = Candidate("a", 1, 3, 2, 10), Candidate("b", 1, 3, 10, 20)
+    assert bound([best, next_best, Candidate("c", 1, 3, 19, 20)]) == 5 + SLACK
+    assert bound([best, Candidate("equal", 1, 3, 1, 5)]) == 2 + SLACK
+    assert bound([best, Candidate("weaker", 1, 2, 0, 10)]) is None
+    assert bound([best]) is None
 
 
 @dataclass(frozen=True)
