@@ -31,6 +31,7 @@ from workers.context import NodeContext
 from workers.counters import counters
 from workers.direct import DirectExecs
 from workers.exposure import examine
+from workers.forker import Forker
 from workers.forward import QueueForwarder
 from workers.front import CeleryFront
 from workers.gates import Gates
@@ -151,9 +152,13 @@ class Node:
             snapshots,
             settings,
         )
+        forker = Forker(
+            ground.root, services.sandboxes, services.suspensions, services.forks, homes, gates, lifecycle, snapshots,
+            settings.min_free_bytes,
+        )  # fmt: skip
         self._context = NodeContext(
             settings, identity, services.keys, services.bus, services.sandboxes, services.execs, services.fleet, homes,
-            gates, self.commands, lifecycle, suspender, templates,
+            gates, self.commands, lifecycle, suspender, forker, templates,
         )  # fmt: skip
         self._janitor = Janitor(identity, ground.root, services.sandboxes, gates, lifecycle)
         self._build_front(identity)

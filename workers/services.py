@@ -16,6 +16,7 @@ from sandloom.reclaim.policy import ReclaimPolicy
 from sandloom.reclaim.service import Reclaim
 from sandloom.reclaim.suspended import Suspended
 from sandloom.reclaim.watcher import LeaseWatcher
+from sandloom.sandboxes.forks import Forks
 from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.sandboxes.suspension import Suspensions
 from sandloom.settings import Settings
@@ -47,6 +48,7 @@ class Services:
     keys: Keys
     sandboxes: Sandboxes
     suspensions: Suspensions
+    forks: Forks
     execs: Execs
     fleet: Fleet
     objects: ObjectStore | None
@@ -100,6 +102,7 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
         keys=keys,
         sandboxes=Sandboxes(database, sandbox_policy(settings)),
         suspensions=Suspensions(database, sandbox_policy(settings)),
+        forks=Forks(database, sandbox_policy(settings)),
         execs=Execs(database, exec_policy(settings), settings.idle_ttl_seconds),
         fleet=fleet,
         objects=open_object_store(settings),

@@ -57,13 +57,13 @@ UID_HOLDER = Query(
 #: What an assignment says of a sandbox, beside its key and generation.
 ASSIGNED_COLUMNS = (
     "workspace_scope_id", "profile_id", "profile_hash", "status", "worker_id", "worker_epoch", "root_id",
-    "storage_mode", "sandbox_uid", "held_uid", "active_execs", "exclusive_exec_id", "assigned_us", "ready_us",
-    "last_active_us", "status_us",
+    "storage_mode", "sandbox_uid", "held_uid", "workspace", "snapshot", "active_execs", "exclusive_exec_id",
+    "assigned_us", "ready_us", "last_active_us", "status_us",
 )  # fmt: skip
 CREATE = Write(
     insert(sandboxes),
     (
-        "tenant_id", "sandbox_id", "generation", "workspace", "lifecycle_count", "total_lifetime_ms", "created_us",
+        "tenant_id", "sandbox_id", "generation", "lifecycle_count", "total_lifetime_ms", "created_us",
         *ASSIGNED_COLUMNS,
     ),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, literal, select, update
@@ -83,6 +84,10 @@ def candidates(connection: Connection, profile_id: str, declared_hash: str) -> l
     """Live workers of the profile that have a free slot, at most 256."""
     rows = lifecycle.CANDIDATES.all(connection, {"of_profile": profile_id, "of_declared": declared_hash})
     return [Candidate(*row) for row in rows]
+
+
+def queues(connection: Connection, worker_ids: Sequence[str]) -> list[str]:
+    return list(connection.execute(select(_w.queue).where(_w.worker_id.in_(worker_ids))).scalars())
 
 
 def reserve(connection: Connection, worker_id: str, epoch: int) -> Any | None:

@@ -74,7 +74,7 @@ class WorkerFleet:
         environ = {"SANDBOX_LOCAL_ROOT": str(self.root(worker_id)), **settings}
         process = self._start(["worker", "--id", worker_id], environ)
         if wait:
-            process.wait_for_output("worker started")
+            process.wait_for_output("worker started", timeout_seconds=90)
         return process
 
     def start_beat(self) -> Process:

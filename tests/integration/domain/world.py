@@ -21,6 +21,7 @@ from sandloom.reclaim.adoption import register
 from sandloom.reclaim.policy import ReclaimPolicy
 from sandloom.reclaim.service import Reclaim
 from sandloom.reclaim.suspended import Suspended
+from sandloom.sandboxes.forks import Forks
 from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.sandboxes.statements import SERVICE_HOLD
@@ -55,6 +56,7 @@ class World:
         self.sandboxes = Sandboxes(db, SandboxPolicy(HASH))
         self.execs = Execs(db, execs or ExecPolicy())
         self.suspensions = Suspensions(db, SandboxPolicy(HASH))
+        self.forks = Forks(db, SandboxPolicy(HASH))
         self._policy = reclaim or ReclaimPolicy()
         self.reclaim_policy()
 
