@@ -25,6 +25,12 @@ FOUND = "sha256sum d/f; stat -c %a d; readlink link; cat $HOME/h; test -O d/f &&
 
 
 @pytest.fixture
+def sharing() -> Iterator[Path]:
+    with sharing_file_system() as place:
+        yield place
+
+
+@pytest.fixture
 def fleet(postgres_url: str, redis_url: str, data_dir: Path, s3: S3Server) -> Iterator[WorkerFleet]:
     opened = WorkerFleet(
         postgres_url,
@@ -46,54 +52,52 @@ def copies_in_log(worker: Process) -> list[dict[str, int]]:
     return [json.loads(line[line.index("{") :]) for line in lines]
 
 
-def test_a_copy_has_the_files_and_templates_and_goes_its_own_way(fleet: WorkerFleet) -> None:
-    with sharing_file_system() as place:
-        worker = fleet.start_worker("w1", SANDBOX_LOCAL_ROOT=str(place / "root"))
-        source = fleet.ready()
-        digest = fleet.run(source, f"{PLANT}; sha256sum d/f").stdout
-        fleet.run(source, "mkdir /envs/t /envs/own; echo 42 > /envs/t/answer; echo own > /envs/own/f")
-        call(fleet, source, "build", name="t", source_path="/envs/t")
-        fleet.run(source, "rm -r /envs/t")
-        call(fleet, source, "attach", templates=["t"])
+def test_a_copy_has_the_files_and_templates_and_goes_its_own_way(sharing: Path, fleet: WorkerFleet) -> None:
+    worker = fleet.start_worker("w1", SANDBOX_LOCAL_ROOT=str(sharing / "root"))
+    source = fleet.ready()
+    digest = fleet.run(source, f"{PLANT}; sha256sum d/f").stdout or b""
+    fleet.run(source, "mkdir /envs/t /envs/own; echo 42 > /envs/t/answer; echo own > /envs/own/f")
+    call(fleet, source, "build", name="t", source_path="/envs/t")
+    fleet.run(source, "rm -r /envs/t")
+    call(fleet, source, "attach", templates=["t"])
 
-        running = fleet.shell(source, "sleep 60")
-        fleet.until_running(running)
-        with pytest.raises(SandboxBusy):
-            fork(fleet, source)
-        fleet.exec_gateway.cancel(running, source.generation)
-        fleet.ended(running)
+    running = fleet.shell(source, "sleep 60")
+    fleet.until_running(running)
+    with pytest.raises(SandboxBusy):
+        fork(fleet, source)
+    fleet.exec_gateway.cancel(running, source.generation)
+    fleet.ended(running)
 
-        copy = fork(fleet, source)
-        assert (copy.status, copy.workspace, copy.worker_id, copy.generation) == ("READY", "kept", "w1", 1)
-        assert copy.sandbox_uid != source.sandbox_uid
-        wanted = digest + b"750\n/etc/passwd\nhome\nmine\n"
-        assert fleet.run(copy, FOUND).stdout == wanted
-        inside = fleet.run(copy, "cat /envs/t/answer /envs/own/f; echo x > /envs/t/answer").stdout
-        assert inside == b"42\nown\n"
-        assert fleet.run(copy, "echo changed > d/f; touch new").exit_code == 0
-        assert fleet.run(source, FOUND + "; ls").stdout == wanted + b"d\nlink\n"
-        [logged] = copies_in_log(worker)
-        assert (logged["bytes_copied"], logged["files_shared"]) == (0, 3)
+    copy = fork(fleet, source)
+    assert (copy.status, copy.workspace, copy.worker_id, copy.generation) == ("READY", "kept", "w1", 1)
+    assert copy.sandbox_uid != source.sandbox_uid
+    wanted = digest + b"750\n/etc/passwd\nhome\nmine\n"
+    assert fleet.run(copy, FOUND).stdout == wanted
+    inside = fleet.run(copy, "cat /envs/t/answer /envs/own/f; echo x > /envs/t/answer").stdout
+    assert inside == b"42\nown\n"
+    assert fleet.run(copy, "echo changed > d/f; touch new").exit_code == 0
+    assert fleet.run(source, FOUND + "; ls").stdout == wanted + b"d\nlink\n"
+    [logged] = copies_in_log(worker)
+    assert (logged["bytes_copied"], logged["files_shared"]) == (0, 3)
 
-        with pytest.raises(SandboxExists):
-            fork(fleet, source)
-        with pytest.raises(SandboxExists):
-            fork(fleet, source, "box")
-        with pytest.raises(StaleRoute):
-            fleet.sandbox_gateway.fork(source.key, source.generation + 1, "other", "scope")
-        fleet.sandbox_gateway.release(copy.key, copy.generation, "test")
-        with pytest.raises(ScopeMismatch):
-            fork(fleet, source, scope="another")
-        again = fork(fleet, source)
-        assert (again.generation, again.workspace) == (2, "kept")
-        assert fleet.run(again, FOUND).stdout == wanted
-        fleet.close()
+    with pytest.raises(SandboxExists):
+        fork(fleet, source)
+    with pytest.raises(SandboxExists):
+        fork(fleet, source, "box")
+    with pytest.raises(StaleRoute):
+        fleet.sandbox_gateway.fork(source.key, source.generation + 1, "other", "scope")
+    fleet.sandbox_gateway.release(copy.key, copy.generation, "test")
+    with pytest.raises(ScopeMismatch):
+        fork(fleet, source, scope="another")
+    again = fork(fleet, source)
+    assert (again.generation, again.workspace) == (2, "kept")
+    assert fleet.run(again, FOUND).stdout == wanted
 
 
 def test_a_full_worker_and_a_sleeping_source_are_copied_through_the_object_store(fleet: WorkerFleet) -> None:
     worker = fleet.start_worker("w1", SANDBOX_WORKER_CAPACITY="1")
     gateway, source = fleet.sandbox_gateway, fleet.ready()
-    digest = fleet.run(source, f"{PLANT}; sha256sum d/f").stdout
+    digest = fleet.run(source, f"{PLANT}; sha256sum d/f").stdout or b""
     wanted = digest + b"750\n/etc/passwd\nhome\nmine\n"
     with pytest.raises(NoWorkerAvailable):
         fork(fleet, source)

@@ -171,7 +171,7 @@ def test_swapping_a_directory_for_a_link_copies_nothing_from_outside(data_dir: P
     (source / "link").symlink_to(outside)
     subprocess.run(["chown", "-hR", str(UID), source, outside], check=True)
     until, copies = time.monotonic() + max(SECONDS, 2), 0
-    seen = set()
+    seen: set[str] = set()
     with program(SWAPPER, str(source), uid=UID):
         while time.monotonic() < until or seen != {"copied", "refused"}:
             target = data_dir / f"target{copies}"
