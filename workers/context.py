@@ -13,6 +13,7 @@ from sandloom.fleet.service import Fleet
 from sandloom.sandboxes.service import Sandboxes
 from sandloom.settings import Settings
 from workers.commands import Commands
+from workers.forker import Forker
 from workers.gates import Gates
 from workers.homes import Homes
 from workers.identity import Identity
@@ -44,5 +45,6 @@ class NodeContext:
     commands: Commands
     lifecycle: Lifecycle
     suspender: Suspender
+    forker: Forker
     templates: Templates
     load: Callable[[], Mapping[str, Any]]

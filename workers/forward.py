@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sandloom.errors import SandloomError
 from sandloom.ids import SandboxKey
+from sandloom.sandboxes.states import SandboxStatus
 from sandloom.telemetry import get_logger
 from workers.app import WorkerApp
 from workers.context import NodeContext
@@ -16,6 +17,7 @@ log = get_logger("sandloom.workers.forward")
 HOPS_HEADER = "sandloom_hops"
 #: A message that was sent on this often runs where it is, and is answered there that the route is stale.
 MAX_HOPS = 3
+FORK = "sandloom.fork"
 #: An owner that is not there must not keep them from being done.
 ANYWHERE = frozenset({"sandloom.resolve", "sandloom.resume"})
 
@@ -52,6 +54,8 @@ class QueueForwarder:
             route = self._node.sandboxes.get(SandboxKey(envelope.tenant_id, sandbox_id))
         except SandloomError:
             return None
+        if delivery.task == FORK and route.status is SandboxStatus.SUSPENDED:
+            return None  # copied from its snapshot, which needs no owner
         return None if route.worker_id == self._node.identity.worker_id else route.queue
 
     def _send(self, delivery: Delivery, queue: str, hops: int) -> None:

@@ -34,6 +34,7 @@ from workers.counters import counters
 from workers.direct import DirectExecs
 from workers.drainer import Drainer
 from workers.exposure import examine
+from workers.forker import Forker
 from workers.forward import QueueForwarder
 from workers.front import CeleryFront
 from workers.gates import Gates
@@ -157,9 +158,13 @@ class Node:
             snapshots,
             settings,
         )
+        forker = Forker(
+            ground.root, services.sandboxes, services.suspensions, services.forks, homes, gates, lifecycle, snapshots,
+            settings.min_free_bytes,
+        )  # fmt: skip
         self._context = NodeContext(
             settings, identity, services.keys, services.bus, services.sandboxes, services.execs, services.fleet, homes,
-            gates, self.commands, lifecycle, suspender, templates, self.load,
+            gates, self.commands, lifecycle, suspender, forker, templates, self.load,
         )  # fmt: skip
         self._drainer = Drainer(identity, Fleet(services.db), services.suspensions, suspender, homes)
         self._janitor = Janitor(identity, ground.root, services.sandboxes, gates, lifecycle)

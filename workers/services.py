@@ -18,6 +18,7 @@ from sandloom.reclaim.service import Reclaim
 from sandloom.reclaim.suspended import Suspended
 from sandloom.reclaim.watcher import LeaseWatcher
 from sandloom.registry import open_registry
+from sandloom.sandboxes.forks import Forks
 from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.sandboxes.suspension import Suspensions
 from sandloom.settings import Settings
@@ -49,6 +50,7 @@ class Services:
     keys: Keys
     sandboxes: Sandboxes
     suspensions: Suspensions
+    forks: Forks
     execs: Execs
     fleet: Fleet
     registry: Registry
@@ -107,6 +109,7 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
         keys=keys,
         sandboxes=Sandboxes(database, sandbox_policy(settings), registry.loads),
         suspensions=Suspensions(database, sandbox_policy(settings), registry.loads),
+        forks=Forks(database, sandbox_policy(settings)),
         execs=Execs(database, exec_policy(settings), settings.idle_ttl_seconds),
         fleet=fleet,
         registry=registry,

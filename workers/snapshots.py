@@ -13,12 +13,12 @@ import json
 import os
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 import zstandard
 
-from sandloom.errors import DigestMismatch, SnapshotFailed
+from sandloom.errors import DigestMismatch, ObjectStoreUnavailable, SnapshotFailed
 from sandloom.execution import template_mounts
 from sandloom.execution.archive_in import Extraction
 from sandloom.execution.archive_out import ArchiveOut
@@ -53,16 +53,40 @@ class Snapshots:
         self._store = store
         self._root = root
 
-    def save(self, key: SandboxKey) -> str:
-        """The name of a new snapshot. Nothing may run in the sandbox. Raises SnapshotFailed when it cannot be whole."""
+    def save(self, key: SandboxKey, copy: SandboxKey | None = None) -> str:
+        """The name of a new snapshot, which is the sandbox's, or that of ``copy``. Nothing may run in the sandbox.
+
+        Raises SnapshotFailed when it cannot be whole.
+        """
         token = secrets.token_hex(8)
-        place = f"{_all_of(key)}{token}/"
+        place = f"{_all_of(copy or key)}{token}/"
         directories = self._root.directories(key)
         members = {name: self._save(place, name, directories) for name in MEMBERS}
         templates = template_mounts.remembered(directories)
         manifest = json.dumps({"v": 1, "part_bytes": PART_BYTES, "members": members, "templates": templates}).encode()
         digest = hashlib.sha256(manifest).hexdigest()
         self._store.put(f"{place}manifest.json", [manifest], sha256=digest)
+        return f"{token}.{digest}"
+
+    def duplicate(self, key: SandboxKey, snapshot: str, copy: SandboxKey) -> str:
+        """The name of a new snapshot of ``copy`` with the same content, checked on its way. Raises DigestMismatch."""
+        source_token, _, digest = snapshot.partition(".")
+        source = f"{_all_of(key)}{source_token}/"
+        manifest = self._manifest(source, digest)
+        token = secrets.token_hex(8)
+        target = f"{_all_of(copy)}{token}/"
+        try:
+            for name in MEMBERS:
+                parts = manifest["members"][name]["sha256"]
+                with self._get(f"{source}{name}.tar.zst") as chunks:
+                    checked = checked_parts(chunks, parts, manifest["part_bytes"])
+                    self._store.put(f"{target}{name}.tar.zst", checked)
+            with self._get(f"{source}manifest.json") as chunks:
+                self._store.put(f"{target}manifest.json", chunks, sha256=digest)
+        except BaseException:
+            with suppress(ObjectStoreUnavailable):
+                discard(self._store, copy, token)
+            raise
         return f"{token}.{digest}"
 
     def restore(self, key: SandboxKey, snapshot: str, uid: int, gid: int) -> None:
@@ -101,6 +125,9 @@ class Snapshots:
         for found in list(self._store.list(_all_of(key))):
             if not found.key.startswith(kept):
                 self._store.delete(found.key)
+
+    def discard(self, key: SandboxKey, snapshot: str) -> None:
+        discard(self._store, key, snapshot)
 
     def _save(self, place: str, name: str, directories: Directories) -> dict[str, Any]:
         digests = PartDigests(PART_BYTES)

@@ -6,7 +6,13 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from sandloom.errors import ObjectStoreUnavailable, SnapshotUnavailable, StaleGeneration, SuspendBusy
+from sandloom.errors import (
+    NoWorkerAvailable,
+    ObjectStoreUnavailable,
+    SnapshotUnavailable,
+    StaleGeneration,
+    SuspendBusy,
+)  # fmt: skip
 from sandloom.execution.workspace import WorkspaceRoot
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes.records import Route
@@ -175,9 +181,22 @@ class Suspender:
     def resume(self, key: SandboxKey, by: str) -> tuple[Route, bool]:
         """Awake, and whether this call woke it. On another worker it is ASSIGNED then: its next call makes it ready.
 
+        A worker that is full gives up its copy of what the object store has, when another one can restore it.
+
         Raises as ``Suspensions.begin_resume`` and ``Homes.connect`` do.
         """
-        route, resumed = self._suspensions.begin_resume(key, by)
+        try:
+            route, resumed = self._suspensions.begin_resume(key, by)
+        except NoWorkerAvailable:
+            if not self._make_way(key):
+                raise
+            route, resumed = self._suspensions.begin_resume(key, by)
         if resumed and self._identity.owns(route):
             route = self._homes.connect(key, route.generation)
         return route, resumed
+
+    def _make_way(self, key: SandboxKey) -> bool:
+        route = self._sandboxes.get(key)
+        if self._snapshots is None or route.worker_id != self._identity.worker_id or not route.has_spare_copy:
+            return False
+        return bool(self._suspensions.takers(route.profile_id)) and self._drop(route)

@@ -48,7 +48,8 @@ class Built:
 
 
 def open_templates(settings: Settings, worker_id: str, store: ObjectStore | None) -> Templates:
-    """Over the object store, or over a directory of this worker. Raises SettingsInvalid."""
+    """Over the object store; without one over a directory in the shared root, or one of this worker. Raises
+    SettingsInvalid."""
     limits = TemplateLimits(
         settings.template_max_archive_bytes,
         settings.template_max_extract_bytes,
@@ -67,6 +68,8 @@ def open_templates(settings: Settings, worker_id: str, store: ObjectStore | None
         raise SettingsInvalid(f"SANDBOX_TEMPLATE_ROOT: {error}") from error
     if store is not None:
         return Templates(Catalog(store, shared=True), cache)
+    if settings.shared_root is not None:
+        return Templates(Catalog(DirectoryStore(settings.workspace_root / ".templates"), shared=True), cache)
     return Templates(Catalog(DirectoryStore(root / "store"), shared=False), cache)
 
 

@@ -11,6 +11,7 @@ from api.queries import NoQuery, OptionalGeneration, SandboxPage
 from sandloom.contracts.rest import (
     AuditAnswer,
     EmptyBody,
+    ForkBody,
     GenerationBody,
     ReleaseAnswer,
     ResolveBody,
@@ -68,6 +69,15 @@ def resume_sandbox(call: Call, sandbox_id: str, query: NoQuery, body: EmptyBody 
     """Wake a suspended sandbox; its generation may be another one then."""
     route, resumed = call.services.sandbox_gateway.resume(call.sandbox(sandbox_id), call.principal.by)
     return answer(ResumeAnswer(**route_answer(route).model_dump(), resumed=resumed))
+
+
+@group.operation("POST", "/sandboxes/<sandbox_id>/fork", {200: RouteAnswer})
+def fork_sandbox(call: Call, sandbox_id: str, query: NoQuery, body: ForkBody) -> Response:
+    """Make another sandbox with a copy of its files; only of one in which nothing runs."""
+    route = call.services.sandbox_gateway.fork(
+        call.sandbox(sandbox_id), body.generation, body.sandbox_id, body.workspace_scope_id
+    )
+    return answer(route_answer(route))
 
 
 @group.operation("DELETE", "/sandboxes/<sandbox_id>", {200: ReleaseAnswer, 202: ReleaseAnswer})

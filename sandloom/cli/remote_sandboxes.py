@@ -1,4 +1,4 @@
-"""Client commands about sandboxes: resolve, ps, suspend, resume, release."""
+"""Client commands about sandboxes: resolve, ps, suspend, resume, fork, release."""
 
 from __future__ import annotations
 
@@ -78,4 +78,17 @@ def resume(invocation: Invocation, sandbox_ids: tuple[str, ...], as_json: bool) 
     print_json(rows) if as_json else print_table(("sandbox_id", "resumed", "generation", "workspace"), rows)
 
 
-COMMANDS = (resolve, ps, suspend, resume, release)
+@click.command()
+@click.argument("sandbox_id", metavar="ID")
+@click.argument("copy_id", metavar="NEW_ID")
+@click.option("--scope", help="workspace_scope_id of the copy; that of ID unless given.")
+@json_option
+@click.pass_obj
+def fork(invocation: Invocation, sandbox_id: str, copy_id: str, scope: str | None, as_json: bool) -> None:
+    """Make the sandbox NEW_ID with a copy of the files of ID, in which nothing may run meanwhile."""
+    with connect(invocation) as client:
+        route = client.attach(sandbox_id).fork(copy_id, scope=scope, keep=True).route.model_dump()
+    print_json(route) if as_json else print_value(route)
+
+
+COMMANDS = (resolve, ps, suspend, resume, fork, release)

@@ -70,6 +70,13 @@ class GenerationBody(Body):
     generation: Generation
 
 
+class ForkBody(GenerationBody):
+    """``generation`` is the source's; the others are the copy's."""
+
+    sandbox_id: Name
+    workspace_scope_id: ScopeId
+
+
 class OptionalGenerationBody(Body):
     generation: Generation | None = None
 

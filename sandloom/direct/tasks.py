@@ -28,6 +28,7 @@ from sandloom.contracts.rest import (
     Name,
     OptionalGenerationBody,
     ResolveBody,
+    ScopeId,
 )
 from sandloom.contracts.templates import TemplateAttachBody, TemplateBuildBody, TemplateName
 from sandloom.errors import ValidationFailed
@@ -36,6 +37,7 @@ RESOLVE: Final = "sandloom.resolve"
 CONNECT: Final = "sandloom.connect"
 EXEC: Final = "sandloom.exec"
 CANCEL: Final = "sandloom.cancel"
+FORK: Final = "sandloom.fork"
 SUSPEND: Final = "sandloom.suspend"
 RESUME: Final = "sandloom.resume"
 RELEASE: Final = "sandloom.release"
@@ -68,6 +70,14 @@ class SuspendArguments(GenerationBody):
 
 class ResumeArguments(Body):
     sandbox_id: Name
+
+
+class ForkArguments(GenerationBody):
+    """``sandbox_id`` is the source's, as in every task."""
+
+    sandbox_id: Name
+    copy_id: Name
+    workspace_scope_id: ScopeId
 
 
 class ReleaseArguments(OptionalGenerationBody):
@@ -150,6 +160,7 @@ ARGUMENTS: Final[Mapping[str, type[Body]]] = {
     CANCEL: CancelArguments,
     SUSPEND: SuspendArguments,
     RESUME: ResumeArguments,
+    FORK: ForkArguments,
     RELEASE: ReleaseArguments,
     READ: ReadArguments,
     WRITE: WriteArguments,

@@ -72,7 +72,7 @@ class SnapshotUnavailable(SandloomError):
 
 
 class SnapshotFailed(SandloomError):
-    """The sandbox's files cannot be archived whole, so it stays as it was."""
+    """The sandbox's files cannot be archived or copied whole, so it stays as it was."""
 
     code, status, category = "SANDBOX_SNAPSHOT_FAILED", 409, Category.CHANGE
 
@@ -87,6 +87,12 @@ class SandboxBusy(SandloomError):
     """Something runs in the sandbox; wait until it is quiet."""
 
     code, status, category = "SANDBOX_BUSY", 409, Category.WAIT
+
+
+class SandboxExists(SandloomError):
+    """A sandbox of this id exists already; choose another id for the copy, or release that one first."""
+
+    code, status, category = "SANDBOX_EXISTS", 409, Category.CHANGE
 
 
 class WorkspaceFailed(SandloomError):

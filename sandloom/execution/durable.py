@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import secrets
@@ -12,6 +13,7 @@ from sandloom.execution.openat import DIRECTORY_FLAGS
 
 _MAX_SMALL_FILE_BYTES = 4096
 _MAX_LONG_FILE_BYTES = 64 * 1024
+_libc = ctypes.CDLL(None, use_errno=True)
 _STAGED = re.compile(r"\..+\.[0-9a-f]{12}")
 
 
@@ -78,3 +80,10 @@ def _stage(path: Path, text: str) -> Path:
     finally:
         os.close(fd)
     return staged
+
+
+def sync_file_system(directory_fd: int) -> None:
+    """Everything that was written to the file system that holds the directory. Raises OSError."""
+    if _libc.syncfs(directory_fd) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -22,6 +22,8 @@ class ReclaimPolicy:
     terminate_grace_seconds: float = 5
     idle_ttl_seconds: float = 1800
     max_queued_seconds: float = 3600
+    #: The service has a sandbox for itself, for a template or a copy, at most so long.
+    longest_hold_seconds: float = 7200
     idle_action: str = "release"
     suspended_retention_seconds: float = 2_592_000
     stalled_release_seconds: float = 30

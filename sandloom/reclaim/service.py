@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, or_, select, update
@@ -141,10 +142,17 @@ class Reclaim:
             _s.status.in_(idle),
             _s.active_execs == 0,
             _s.last_active_us < now_us() - idle_us,
+            self._is_not_held(),
             _w.lease_expires_us > now_us(),
             _w.epoch == _s.worker_epoch,
         )
-        return [self._route(row) for row in rows if self._db.write(_idle_release(row))]
+        release = partial(_idle_release, not_held=self._is_not_held())
+        return [self._route(row) for row in rows if self._db.write(release(row))]
+
+    def _is_not_held(self) -> ColumnElement[bool]:
+        """By the service, for a template or a copy; a hold that is too old was left behind."""
+        hold_us = int(max(self._policy.longest_hold_seconds, self._policy.idle_ttl_seconds) * MICROSECONDS)
+        return or_(_s.exclusive_exec_id.is_(None), _s.last_active_us < now_us() - hold_us)
 
     def stalled_releases(self) -> list[Route]:
         """Sandboxes that are RELEASING for a while although their worker lives: tell it again, less and less often."""
@@ -272,7 +280,7 @@ def _sleep(connection: Connection, row: Row[Any], held_uid: int | None) -> bool:
     return True
 
 
-def _idle_release(row: Row[Any]) -> Callable[[Connection], bool]:
+def _idle_release(row: Row[Any], not_held: ColumnElement[bool]) -> Callable[[Connection], bool]:
     key = SandboxKey(row.tenant_id, row.sandbox_id)
 
     def move(connection: Connection) -> bool:
@@ -284,6 +292,7 @@ def _idle_release(row: Row[Any]) -> Callable[[Connection], bool]:
                 _s.status == row.status,
                 _s.last_active_us == row.last_active_us,
                 _s.active_execs == 0,
+                not_held,
             )
             .values(status=SandboxStatus.RELEASING, status_us=now_us(), look_us=0)
         )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sandloom.contracts.ports import WorkerControl
-from sandloom.errors import SandboxSuspended, SandloomError, StaleGeneration, StaleRoute
+from sandloom.errors import NoWorkerAvailable, SandboxSuspended, SandloomError, StaleGeneration, StaleRoute
 from sandloom.ids import SandboxKey
+from sandloom.sandboxes.fork_rules import ForkWay, fork_way
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.service import Sandboxes
 from sandloom.sandboxes.states import SandboxStatus
@@ -14,6 +17,7 @@ CONNECT_TIMEOUT_SECONDS = 30.0
 RELEASE_WAIT_SECONDS = 20.0
 SUSPEND_TIMEOUT_SECONDS = 240.0
 RESUME_TIMEOUT_SECONDS = 240.0
+FORK_TIMEOUT_SECONDS = 240.0
 
 
 class SandboxGateway:
@@ -40,18 +44,41 @@ class SandboxGateway:
             return self._sandboxes.get(key), False
         except StaleRoute as error:
             raise StaleGeneration(error.detail) from None
-        arguments = {"sandbox_id": key.sandbox_id, "generation": generation}
-        answer = self._control.call(
-            route.queue, "sandloom.suspend", key.tenant_id, arguments, timeout_seconds=SUSPEND_TIMEOUT_SECONDS
-        )
+        arguments = {"generation": generation}
+        answer = self._ask(route.queue, "sandloom.suspend", key, arguments, SUSPEND_TIMEOUT_SECONDS)
         return self._sandboxes.get(key), bool(answer.get("suspended"))
 
     def resume(self, key: SandboxKey, by: str) -> tuple[Route, bool]:
-        """The route, READY when this call woke it, and whether it did. A resume that fails goes back to SUSPENDED."""
-        route, resumed = self._suspensions.begin_resume(key, by)
-        if resumed:
+        """The route, READY when this call woke it, and whether it did. A resume that fails goes back to SUSPENDED.
+
+        An owner that is full is asked to give up its copy, where the object store has one and another worker a slot.
+        """
+        try:
+            route, resumed = self._suspensions.begin_resume(key, by)
+        except NoWorkerAvailable:
+            route = self._sandboxes.get(key)
+            if not route.has_spare_copy or not self._suspensions.takers(route.profile_id):
+                raise
+            answer = self._ask(route.queue, "sandloom.resume", key, {}, RESUME_TIMEOUT_SECONDS)
+            route, resumed = self._sandboxes.get(key), bool(answer.get("resumed"))
+        if resumed and route.status is SandboxStatus.ASSIGNED:
             route = self._connect(route, RESUME_TIMEOUT_SECONDS)
         return route, resumed
+
+    def fork(self, key: SandboxKey, generation: int, copy_id: str, scope: str) -> Route:
+        """The route of the copy, READY. Raises as ``fork_way``, ``Forks`` and ``Suspensions.begin_resume`` do, and what
+        its worker says; then there is no copy."""
+        source = self._sandboxes.get(key)
+        if fork_way(source, generation) is ForkWay.FILES:
+            queue = self._sandboxes.current(key, generation).queue
+        else:
+            queue = next(iter(self._suspensions.takers(source.profile_id)), "")
+            if not queue:
+                raise NoWorkerAvailable(retry_after_seconds=5)
+        arguments = {"generation": generation, "copy_id": copy_id, "workspace_scope_id": scope}
+        answer = self._ask(queue, "sandloom.fork", key, arguments, FORK_TIMEOUT_SECONDS)
+        copy = self._sandboxes.current(SandboxKey(key.tenant_id, copy_id), answer["generation"])
+        return self._connect(copy, RESUME_TIMEOUT_SECONDS) if copy.status is SandboxStatus.ASSIGNED else copy
 
     def connect(self, key: SandboxKey, generation: int) -> Route:
         """The route once the workspace is ready on its worker; idempotent."""
@@ -61,10 +88,8 @@ class SandboxGateway:
         return self._connect(route, CONNECT_TIMEOUT_SECONDS)
 
     def _connect(self, route: Route, timeout_seconds: float) -> Route:
-        arguments = {"sandbox_id": route.key.sandbox_id, "generation": route.generation}
-        self._control.call(
-            route.queue, "sandloom.connect", route.key.tenant_id, arguments, timeout_seconds=timeout_seconds
-        )
+        arguments = {"generation": route.generation}
+        self._ask(route.queue, "sandloom.connect", route.key, arguments, timeout_seconds)
         return self._sandboxes.current(route.key, route.generation)
 
     def release(self, key: SandboxKey, generation: int | None, by: str, reason: str = "released") -> Route:
@@ -72,12 +97,16 @@ class SandboxGateway:
         route = self._sandboxes.begin_release(key, generation, by, reason)
         if route.status is SandboxStatus.RELEASED:
             return route
-        arguments = {"sandbox_id": key.sandbox_id, "generation": route.generation}
         try:
-            self._control.call(
-                route.queue, "sandloom.release", key.tenant_id, arguments, timeout_seconds=RELEASE_WAIT_SECONDS
-            )
+            arguments = {"generation": route.generation}
+            self._ask(route.queue, "sandloom.release", key, arguments, RELEASE_WAIT_SECONDS)
         except SandloomError:
             # The row says RELEASING, whatever became of the message; it is asked for again until it is done.
             return self._sandboxes.get(key)
         return self._sandboxes.get(key)
+
+    def _ask(
+        self, queue: str, task: str, key: SandboxKey, arguments: dict[str, Any], timeout_seconds: float
+    ) -> dict[str, Any]:
+        named = {"sandbox_id": key.sandbox_id, **arguments}
+        return self._control.call(queue, task, key.tenant_id, named, timeout_seconds=timeout_seconds)

@@ -21,6 +21,8 @@ _IS_HISTORY = and_(
     _h.sandbox_id == bindparam("of_sandbox"),
     _h.generation == bindparam("of_generation"),
 )
+#: Of a sandbox that has no row: after all that were pruned.
+_FIRST_GENERATION = (value_of(Tally.PRUNED_GENERATION) + 1).label("first_generation")
 _HAS_ROOM = and_(_w.status == "ACTIVE", _w.reserved < _w.capacity, _w.lease_expires_us > now_us())
 TAKES_SANDBOXES = and_(_HAS_ROOM, _w.drain_us.is_(None), _w.short_of.is_(None))
 #: A worker of a release that did not say its environment serves any.
@@ -53,9 +55,10 @@ RESERVE_AT_HOME = _reserve(and_(_HAS_ROOM, or_(_w.short_of.is_(None), _w.short_o
 RESERVED = Query(
     select(
         _w.worker_id, _w.epoch, _w.effective_hash, _w.root_id, _w.storage_mode, _w.uid_start, _w.uid_end, _w.next_uid,
-        now_us().label("now"), (value_of(Tally.PRUNED_GENERATION) + 1).label("first_generation"),
+        now_us().label("now"), _FIRST_GENERATION,
     ).where(_IS_WORKER)
 )  # fmt: skip
+FIRST_GENERATION = Query(select(_FIRST_GENERATION))
 GIVE_BACK = Write(
     update(workers)
     .where(_IS_WORKER)
@@ -70,13 +73,13 @@ UID_HOLDER = Query(
 #: What an assignment says of a sandbox, beside its key and generation.
 ASSIGNED_COLUMNS = (
     "workspace_scope_id", "profile_id", "profile_hash", "status", "worker_id", "worker_epoch", "root_id",
-    "storage_mode", "sandbox_uid", "held_uid", "active_execs", "exclusive_exec_id", "assigned_us", "ready_us",
-    "last_active_us", "status_us",
+    "storage_mode", "sandbox_uid", "held_uid", "workspace", "snapshot", "active_execs", "exclusive_exec_id",
+    "assigned_us", "ready_us", "last_active_us", "status_us",
 )  # fmt: skip
 CREATE = Write(
     insert(sandboxes),
     (
-        "tenant_id", "sandbox_id", "generation", "workspace", "lifecycle_count", "total_lifetime_ms", "created_us",
+        "tenant_id", "sandbox_id", "generation", "lifecycle_count", "total_lifetime_ms", "created_us",
         *ASSIGNED_COLUMNS,
     ),
 )  # fmt: skip

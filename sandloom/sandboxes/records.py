@@ -47,5 +47,15 @@ class Route:
     has_directory: bool = True
 
     @property
+    def has_spare_copy(self) -> bool:
+        """Whether it sleeps with its files both on its owner's own disk and in the object store."""
+        return (
+            self.status is SandboxStatus.SUSPENDED
+            and self.has_directory
+            and self.snapshot is not None
+            and self.storage_mode == "local"
+        )
+
+    @property
     def fence(self) -> Fence:
         return Fence(self.key, self.generation, self.worker_id, self.worker_epoch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, literal, select, update
@@ -128,6 +128,15 @@ def reserve_at_home(connection: Connection, worker_id: str, epoch: int) -> Any |
 
 def _reserved(connection: Connection, worker_id: str, moved: int) -> Any | None:
     return lifecycle.RESERVED.one_or_none(connection, {"of_worker": worker_id}) if moved == 1 else None
+
+
+def first_generation(connection: Connection) -> int:
+    """Of a sandbox that has no row."""
+    return int(lifecycle.FIRST_GENERATION.all(connection, {})[0].first_generation)
+
+
+def queues(connection: Connection, worker_ids: Sequence[str]) -> list[str]:
+    return list(connection.execute(select(_w.queue).where(_w.worker_id.in_(worker_ids))).scalars())
 
 
 def give_back(connection: Connection, worker_id: str, slots: int = 1) -> None:

@@ -25,13 +25,13 @@ from sandloom.errors import (
     WorkerLost,
 )  # fmt: skip
 from sandloom.ids import SandboxKey
+from sandloom.sandboxes import assignment, repository, statements
 from sandloom.sandboxes import lifecycle_statements as lifecycle
-from sandloom.sandboxes import repository, statements
 from sandloom.sandboxes.audit import audit_of, history
 from sandloom.sandboxes.diagnose import owner_lives, refusal
 from sandloom.sandboxes.placement import Loads, Profile, no_loads
 from sandloom.sandboxes.records import Fence, Route
-from sandloom.sandboxes.states import OPEN, SandboxStatus, Workspace
+from sandloom.sandboxes.states import OPEN, SandboxStatus
 from sandloom.sandboxes.totals import Totals
 
 _s = sandboxes.c
@@ -279,34 +279,7 @@ class Sandboxes:
         if worker is None:
             raise NoWorkerAvailable(retry_after_seconds=5)
         uid = repository.free_uid(connection, worker, scatter_uids)
-        now = worker.now
-        values = {
-            "workspace_scope_id": scope,
-            "profile_id": profile_id,
-            "profile_hash": worker.effective_hash,
-            "status": SandboxStatus.ASSIGNED.value,
-            "worker_id": worker.worker_id,
-            "worker_epoch": worker.epoch,
-            "root_id": worker.root_id,
-            "storage_mode": worker.storage_mode,
-            "sandbox_uid": uid,
-            "held_uid": uid,
-            "active_execs": 0,
-            "exclusive_exec_id": None,
-            "assigned_us": now,
-            "ready_us": None,
-            "last_active_us": now,
-            "status_us": now,
-        }
-        if row is None:
-            generation = worker.first_generation
-            first = {"workspace": Workspace.NEW.value, "lifecycle_count": 1, "total_lifetime_ms": 0, "created_us": now}
-            lifecycle.CREATE.run(connection, {**key._asdict(), "generation": generation, **first, **values})
-        else:
-            generation = row.generation + 1
-            again = {"of_generation": row.generation, **{f"new_{name}": value for name, value in values.items()}}
-            lifecycle.ASSIGN_AGAIN.run(connection, {**statements.of_key(key), **again})
-        repository.open_history(connection, key, generation, worker.worker_id, now, by)
+        assignment.assign(connection, key, row, worker, uid, by, scope=scope, profile_id=profile_id)
         assigned = repository.fetch(connection, key)
         assert assigned is not None
         return self._route(assigned)

@@ -29,7 +29,8 @@ class Workspace(StrEnum):
 _S = SandboxStatus
 
 #: Every arrow is one compare-and-set on ``(tenant_id, sandbox_id, generation, status)``. Arrows back to ASSIGNED also
-#: advance the generation, except SUSPENDED to ASSIGNED on the original worker.
+#: advance the generation, except SUSPENDED to ASSIGNED on the original worker. So does RELEASED to SUSPENDED: a copy of
+#: another sandbox, which is only in the object store yet, takes the id of one that is gone.
 MOVES: dict[SandboxStatus, frozenset[SandboxStatus]] = {
     _S.ASSIGNED: frozenset({_S.READY, _S.SUSPENDED, _S.RELEASING, _S.ASSIGNED}),
     _S.READY: frozenset({_S.RUNNING, _S.SUSPENDING, _S.RELEASING, _S.ASSIGNED}),
@@ -37,7 +38,7 @@ MOVES: dict[SandboxStatus, frozenset[SandboxStatus]] = {
     _S.SUSPENDING: frozenset({_S.SUSPENDED, _S.READY, _S.RELEASING}),
     _S.SUSPENDED: frozenset({_S.ASSIGNED, _S.RELEASING}),
     _S.RELEASING: frozenset({_S.RELEASED}),
-    _S.RELEASED: frozenset({_S.ASSIGNED}),
+    _S.RELEASED: frozenset({_S.ASSIGNED, _S.SUSPENDED}),
 }
 
 #: States in which the sandbox belongs to a worker, holds a slot there and takes calls.

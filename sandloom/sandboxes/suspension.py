@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from sqlalchemy import Connection
@@ -159,6 +160,16 @@ class Suspensions:
             except IntegrityError:
                 scatter_uids = True  # another worker over the shared root took the UID first
         raise Unavailable("UIDs of the shared root are contended; repeat the call.")
+
+    def takers(self, profile_id: str) -> list[str]:
+        """Queues of live workers that have a free slot for a sandbox that is only in the object store, in no order."""
+
+        def look(connection: Connection) -> list[str]:
+            found = repository.candidates(connection, self._policy.profile(profile_id))
+            return repository.queues(connection, [candidate.worker_id for candidate in found])
+
+        queues = self._db.read(look)
+        return random.sample(queues, len(queues))
 
     # --- inside ---
 

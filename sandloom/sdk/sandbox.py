@@ -22,7 +22,7 @@ from sandloom.sdk.transport import Transport
 
 #: A foreground answer is awaited this long per call; then the client polls.
 _FOREGROUND_SECONDS = 25
-#: Suspending and resuming may move all the files of a sandbox.
+#: Suspending, resuming and copying may move all the files of a sandbox.
 _SLEEP_SECONDS = 240
 #: Building and fetching take as long as the deployment lets them.
 _TEMPLATE_SECONDS = 700
@@ -166,6 +166,18 @@ class Sandbox:
         answer = self._transport.call("POST", f"{self.path}/resume", wait_seconds=_SLEEP_SECONDS, safe=True).json()
         self.route = RouteAnswer.model_validate(_route(answer))
         return bool(answer["resumed"])
+
+    def fork(self, sandbox_id: str | None = None, *, scope: str | None = None, keep: bool = False) -> Sandbox:
+        """Another sandbox with a copy of the files of this one, in which nothing may run meanwhile (SandboxBusy).
+
+        Without an id a new one is chosen; ``scope`` is this one's unless given.
+        """
+        body = {
+            "sandbox_id": sandbox_id or f"sbx-{new_id()}",
+            "workspace_scope_id": scope or self.route.workspace_scope_id,
+        }
+        answer = self.fenced("POST", "/fork", json=body, wait_seconds=_SLEEP_SECONDS)
+        return Sandbox(self._transport, RouteAnswer.model_validate(answer.json()), keep=keep)
 
     def release(self) -> str:
         """End its commands and delete its files; returns RELEASED, or RELEASING when its worker does not answer.

@@ -22,6 +22,7 @@ CONTRACT = {
     "GET /api/v1/sandboxes/<sandbox_id>",
     "POST /api/v1/sandboxes/<sandbox_id>",
     "DELETE /api/v1/sandboxes/<sandbox_id>",
+    "POST /api/v1/sandboxes/<sandbox_id>/fork",
     "POST /api/v1/sandboxes/<sandbox_id>/suspend",
     "POST /api/v1/sandboxes/<sandbox_id>/resume",
     "GET /api/v1/sandboxes/<sandbox_id>/audit",

@@ -68,6 +68,10 @@ def test_the_lifecycle_of_the_contract(workers: WorkerFleet) -> None:
     assert [template.name for template in user.attach_templates(f"made@{published.digest}")] == ["made"]
     assert fleet.unpublish_template("made").digest == published.digest
     assert fleet.templates() == []
+    copy = box.fork()
+    assert (copy.route.workspace, copy.route.workspace_scope_id) == ("kept", "team/a")
+    assert copy.run(["ls", "/envs"]).stdout == "made\n"
+    assert copy.release() == "RELEASED"
     assert box.release() == "RELEASED"
     with pytest.raises(StaleRoute):
         box.run(["true"])

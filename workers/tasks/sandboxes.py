@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from sandloom.contracts.rest import Body, GenerationBody, Name, OptionalGenerationBody, ResolveBody
+from sandloom.contracts.rest import Body, GenerationBody, Name, OptionalGenerationBody, ResolveBody, ScopeId
 from sandloom.errors import SandboxSuspended
+from sandloom.ids import SandboxKey
 from sandloom.sandboxes.states import SandboxStatus
 from workers.answers import route_answer
 from workers.reception import Lane
@@ -25,6 +26,14 @@ class SuspendArgs(GenerationBody):
 
 class ResumeArgs(Body):
     sandbox_id: Name
+
+
+class ForkArgs(GenerationBody):
+    """``sandbox_id`` is the source's, as in every task."""
+
+    sandbox_id: Name
+    copy_id: Name
+    workspace_scope_id: ScopeId
 
 
 class ReleaseArgs(OptionalGenerationBody):
@@ -58,6 +67,14 @@ def suspend(call: Call[SuspendArgs]) -> dict[str, Any]:
 def resume(call: Call[ResumeArgs]) -> dict[str, Any]:
     route, resumed = call.node.suspender.resume(call.sandbox, call.by)
     return {**route_answer(route), "resumed": resumed}
+
+
+@public("sandloom.fork", Lane.TEMPLATES, ForkArgs)
+def fork(call: Call[ForkArgs]) -> dict[str, Any]:
+    args = call.args
+    copy = SandboxKey(call.tenant_id, args.copy_id)
+    route = call.node.forker.fork(call.sandbox, args.generation, copy, args.workspace_scope_id, call.by)
+    return route_answer(route)
 
 
 @public("sandloom.release", Lane.LIFECYCLE, ReleaseArgs)

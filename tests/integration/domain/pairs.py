@@ -11,9 +11,11 @@ from sandloom.db.tables import execs, sandbox_history, sandboxes, workers
 from sandloom.db.tallies import Tally
 from sandloom.ids import ExecKey
 from sandloom.reclaim.fence import fence
+from sandloom.sandboxes.records import Fence
 from sandloom.sandboxes.repository import recount
 from tests.integration.domain.world import REFUSED, World, key, request
 
+COPY = key("copy")
 QUEUED, RUNNING = ExecKey("default", "box", "queued"), ExecKey("default", "box", "running")
 Write = Callable[[World], Any]
 State = Callable[[World], None]
@@ -50,6 +52,12 @@ WRITES: dict[str, Write] = {
     "undrain": lambda w: w.fleet.undrain("w1"),
     "forget snapshot": lambda w: [w.dormant.forget_snapshot(found) for found in w.dormant.unneeded_snapshots()],
     "sleep ends": lambda w: w.dormant.begin_releases(),
+    "fork": lambda w: w.forks.begin(w.sandboxes.get(key()), COPY, "scope", "tester"),
+    "fork asleep": lambda w: w.forks.keep(w.sandboxes.get(key()), COPY, "scope", "snap", "tester"),
+    "resolve copy": lambda w: w.resolve("copy"),
+    "resume copy": lambda w: w.suspensions.begin_resume(COPY, "tester"),
+    "release copy": lambda w: w.sandboxes.begin_release(COPY, None, "tester", "released"),
+    "copy is ready": lambda w: w.sandboxes.mark_ready(Fence(COPY, 1, "w1", 1)),
     "restart": lambda w: w.restart(),
     "restart empty": lambda w: w.restart(present=frozenset()),
     "renew": lambda w: w.fleet.renew("w1", 1, 600, {}),
@@ -76,7 +84,11 @@ def sandbox_recount(world: World) -> Any:
 
 
 def apply(name: str, db: Database) -> Any:
-    return WRITES[name](World(db))
+    return apply_to(World(db), name)
+
+
+def apply_to(world: World, name: str) -> Any:
+    return WRITES[name](world)
 
 
 def opened(world: World) -> None:
@@ -126,6 +138,25 @@ def idle(world: World) -> None:
 def held(world: World) -> None:
     """The service has the sandbox for itself."""
     world.sandboxes.hold(world.started().fence)
+
+
+def copied_anew(world: World) -> None:
+    """The service has the sandbox for itself, to copy it to an id that was used before."""
+    world.register()
+    world.released(world.ready("copy"))
+    world.sandboxes.hold(world.ready().fence)
+
+
+def copied(world: World) -> None:
+    """The copy's row is there, its files are not."""
+    held(world)
+    apply_to(world, "fork")
+
+
+def copied_asleep(world: World) -> None:
+    """The copy is only in the object store."""
+    held(world)
+    apply_to(world, "fork asleep")
 
 
 def suspending(world: World) -> None:
@@ -267,5 +298,11 @@ STATES: dict[State, tuple[tuple[str, ...], tuple[str, ...]]] = {
     quarantined: (("free uids", "restart"), ("free uids", "resolve", "restart")),
     forgotten: (("prune", "resolve", "restart"), ("prune", "resolve", "restart", "look later")),
     counted: (("count", "raise mark"), ("count", "raise mark")),
+    copied_anew: (
+        ("fork", "fork asleep", "resolve copy", "restart"),
+        ("fork", "fork asleep", "resolve copy", "release copy", "restart", "recount"),
+    ),
+    copied: (("copy is ready", "release copy"), ("copy is ready", "fork", "release copy", "restart", "restart empty")),
+    copied_asleep: (("resume copy", "release copy"), ("resume copy", "fork", "release copy", "restart")),
     held: (("let go", "restart"), ("let go", "hold", "admit", "touch", "suspend", "release", "restart")),
 }  # fmt: skip

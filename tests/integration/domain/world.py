@@ -22,6 +22,7 @@ from sandloom.reclaim.policy import ReclaimPolicy
 from sandloom.reclaim.prune import Prune
 from sandloom.reclaim.service import Reclaim
 from sandloom.reclaim.suspended import Suspended
+from sandloom.sandboxes.forks import Forks
 from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.sandboxes.statements import SERVICE_HOLD
@@ -56,6 +57,7 @@ class World:
         self.sandboxes = Sandboxes(db, SandboxPolicy(HASH))
         self.execs = Execs(db, execs or ExecPolicy())
         self.suspensions = Suspensions(db, SandboxPolicy(HASH))
+        self.forks = Forks(db, SandboxPolicy(HASH))
         self._policy = reclaim or ReclaimPolicy()
         self.reclaim_policy()
 

@@ -1,0 +1,94 @@
+"""Copies of sandboxes, over rows. The source's row is never changed: whoever copies holds the source meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from sandloom.db.engine import Database
+from sandloom.errors import NoWorkerAvailable, SandboxExists, SandboxNotFound, ScopeMismatch, Unavailable
+from sandloom.ids import SandboxKey
+from sandloom.sandboxes import assignment, repository
+from sandloom.sandboxes.records import Route
+from sandloom.sandboxes.service import SandboxPolicy
+from sandloom.sandboxes.states import SandboxStatus, Workspace
+
+_ATTEMPTS = 6
+
+
+class Forks:
+    """The service over rows; it asks no worker and sends no message."""
+
+    def __init__(self, db: Database, policy: SandboxPolicy) -> None:
+        self._db = db
+        self._policy = policy
+
+    def demand_free(self, copy: SandboxKey, scope: str) -> None:
+        """Raises what ``begin`` and ``keep`` would raise now: SandboxExists, ScopeMismatch."""
+        self._db.read(lambda connection: _free(connection, copy, scope, lock=False))
+
+    def begin(self, source: Route, copy: SandboxKey, scope: str, by: str) -> Route:
+        """The copy's row: ASSIGNED beside the source, told that it has files. Until they are there, a worker that dies
+        leaves a sandbox that says ``lost``.
+
+        Raises SandboxExists, ScopeMismatch, NoWorkerAvailable (the source's worker is full).
+        """
+
+        def attempt(connection: Connection, scatter_uids: bool) -> Route:
+            row = _free(connection, copy, scope)
+            worker = repository.reserve(connection, source.worker_id, source.worker_epoch)
+            if worker is None:
+                raise NoWorkerAvailable("The worker of the sandbox is full.", retry_after_seconds=5)
+            uid = repository.free_uid(connection, worker, scatter_uids)
+            assignment.assign(
+                connection, copy, row, worker, uid, by, scope=scope, profile_id=source.profile_id,
+                workspace=Workspace.KEPT.value,
+            )  # fmt: skip
+            return self._made(connection, copy)
+
+        return self._write(attempt)
+
+    def keep(self, source: Route, copy: SandboxKey, scope: str, snapshot: str, by: str) -> Route:
+        """The copy's row: SUSPENDED, its files being in the object store under the copy's own name already.
+
+        Raises SandboxNotFound (the source), SandboxExists, ScopeMismatch.
+        """
+
+        def attempt(connection: Connection, scatter_uids: bool) -> Route:
+            row = _free(connection, copy, scope)
+            original = repository.fetch(connection, source.key)
+            if original is None:
+                raise SandboxNotFound
+            assignment.put_to_sleep(connection, copy, row, original, by, scope=scope, snapshot=snapshot)
+            return self._made(connection, copy)
+
+        return self._write(attempt)
+
+    def _write(self, attempt: Callable[[Connection, bool], Route]) -> Route:
+        scatter_uids = False
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._db.write(lambda connection, scatter=scatter_uids: attempt(connection, scatter))  # type: ignore[misc]
+            except IntegrityError:
+                scatter_uids = True  # another made the row, or took the UID, first
+        raise Unavailable("The copy is being made by many callers at once; repeat the call.")
+
+    def _made(self, connection: Connection, copy: SandboxKey) -> Route:
+        row = repository.fetch(connection, copy)
+        assert row is not None
+        return repository.to_route(row, self._policy.idle_ttl_seconds)
+
+
+def _free(connection: Connection, copy: SandboxKey, scope: str, lock: bool = True) -> Any | None:
+    """The row of a released sandbox of that id, None when there was none."""
+    row = repository.fetch(connection, copy, lock=lock)
+    if row is None:
+        return None
+    if row.workspace_scope_id != scope:
+        raise ScopeMismatch
+    if row.status != SandboxStatus.RELEASED:
+        raise SandboxExists
+    return row
