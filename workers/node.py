@@ -160,7 +160,7 @@ class Node:
 
     def _build_front(self, identity: Identity) -> None:
         settings, services = self._settings, self._services
-        app = create_celery(settings, worker_queues(identity.worker_id))
+        app = create_celery(settings, worker_queues(identity.worker_id, settings.broker_url))
         direct = DirectExecs(self._context)
         slots = settings.worker_exec_slots
         self._lane = CommandLane(slots, max(WAITING_IN_MEMORY, slots), lambda: self._sweeper.wake())

@@ -1,4 +1,4 @@
-"""A private RabbitMQ server: own directory, own ports, own password, own Erlang cookie and name server; loopback only."""
+"""A private RabbitMQ server: own directory, ports, password, Erlang cookie and name server; loopback only."""
 
 from __future__ import annotations
 
