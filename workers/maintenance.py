@@ -18,6 +18,7 @@ from sandloom.reclaim.suspended import Suspended
 from sandloom.reclaim.watcher import LeaseWatcher
 from sandloom.sandboxes.records import Route
 from sandloom.telemetry import get_logger
+from workers.broker_cleaning import BrokerCleaning
 from workers.post import FleetPost
 from workers.results import Results
 from workers.snapshots import discard
@@ -43,6 +44,7 @@ class Maintenance:
         post: FleetPost,
         bus: Bus,
         results: Results,
+        cleaning: BrokerCleaning,
     ) -> None:
         self._reclaim = reclaim
         self._suspended = suspended
@@ -53,6 +55,7 @@ class Maintenance:
         self._post = post
         self._bus = bus
         self._results = results
+        self._cleaning = cleaning
 
     def reclaim(self) -> None:
         """Lost workers, waiting too long, slots that drifted, idle sandboxes, releases that got stuck."""
@@ -75,6 +78,7 @@ class Maintenance:
         for route in self._suspended.cut_short():
             self._tell("sandloom.suspend", route)
         self._discard_snapshots()
+        self._cleaning.remove_queues()
 
     def ring_again(self) -> None:
         """Doorbells of rows that still wait; each row is due less often the longer it waits."""
@@ -83,6 +87,7 @@ class Maintenance:
                 return  # the broker is down: everything is due again later
 
     def prune(self) -> None:
+        self._cleaning.expire_replies()
         for _ in range(MAX_BATCHES):
             if self._reclaim.prune() == 0:
                 return

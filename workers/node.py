@@ -12,6 +12,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from sandloom.broker.check import warnings_of
 from sandloom.broker.queues import DISPATCH_QUEUE, worker_queue, worker_queues
 from sandloom.clock import boottime_seconds, monotonic_seconds
 from sandloom.errors import SandloomError, WorkerIdInUse
@@ -43,11 +44,12 @@ from workers.lease import LeaseKeeper
 from workers.lifecycle import Lifecycle
 from workers.reception import ControlLanes, Lane, NodeReception
 from workers.results import Results
+from workers.self_ping import SelfPing
 from workers.services import Services
 from workers.snapshots import Snapshots
 from workers.suspender import Suspender
 from workers.sweep import Sweeper
-from workers.tasks import node_lanes, register_maintenance, register_node
+from workers.tasks import node_lanes, register_maintenance, register_node, register_ping
 from workers.templates import open_templates
 from workers.translate import Ending, budgets_of, group_of
 
@@ -107,6 +109,7 @@ class Node:
         self._channel.open_to(self._context)
         self._sweeper.start()
         self._front.start()
+        self._ping.start()
         self._lanes.submit(Lane.LIFECYCLE, lambda: self._announcer.announce(self._birth.open_before))
         self._lanes.submit(Lane.LIFECYCLE, self._janitor.tidy)
         identity = self._birth.identity
@@ -179,6 +182,10 @@ class Node:
         register_node(app, self._context, direct)
         register_maintenance(app, services.maintenance(app))
         self._front = CeleryFront(app, identity.worker_id)
+        self._ping = SelfPing(
+            services.publisher, worker_queue(identity.worker_id), lambda: warnings_of(settings), self._front.reconnect
+        )
+        register_ping(app, self._ping)
 
     @property
     def identity(self) -> Identity:
@@ -199,6 +206,7 @@ class Node:
                 "free_bytes": space.free_bytes,
                 "free_inodes": space.free_inodes,
             },
+            "broker": self._ping.state(),
             "counters": counters.snapshot(),
         }
 
@@ -217,6 +225,7 @@ class Node:
 
     def stop(self) -> None:
         """Warm: take nothing new, let commands finish within bounds, then end them; their records say so."""
+        self._ping.stop()
         self._front.stop()
         self._lane.close()
         if not self.superseded.is_set():

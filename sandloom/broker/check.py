@@ -58,6 +58,14 @@ def check_servers(settings: Settings) -> list[ServerCheck]:
     return [_check(url, names) for url, names in _servers(settings)]
 
 
+def warnings_of(settings: Settings) -> list[str]:
+    """What there is to say of the servers at the moment, refusals too."""
+    try:
+        return [warning for server in check_servers(settings) for warning in server.warnings]
+    except BrokerRefused as error:
+        return [error.detail]
+
+
 def _servers(settings: Settings) -> Iterator[tuple[str, tuple[str, ...]]]:
     named: dict[str, list[str]] = {}
     for name in ("broker_url", "bus_url", "result_backend"):

@@ -69,7 +69,7 @@ class AmqpLink(KombuLink):
 
     def publish(self, queue: str, message: TaskMessage) -> None:
         self._returned = False
-        # A doorbell is in its row, and who asks over the bus notices: a confirm that waits for the disk buys them nothing.
+        # A doorbell is in its row, and who asks over the bus notices: a confirm that waits for the disk buys nothing.
         mode = TRANSIENT if message.headers["ignore_result"] else DELIVERY_MODE
         try:
             self._publish(queue, message, mandatory=True, delivery_mode=mode)
