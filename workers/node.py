@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sandloom.broker.check import warnings_of
 from sandloom.broker.queues import DISPATCH_QUEUE, worker_queue, worker_queues
+from sandloom.broker.rabbitmq import make_queues
 from sandloom.clock import boottime_seconds, monotonic_seconds
 from sandloom.errors import SandloomError, WorkerIdInUse
 from sandloom.execution.dial import DialReport
@@ -91,14 +92,15 @@ class Node:
     # --- start ---
 
     def start(self) -> None:
-        """In this order: ground, byte channel bound, servers dialled from a sandbox, registration, lease, then what
-        takes work."""
+        """In this order: ground, byte channel bound, servers dialled from a sandbox, queue, registration, lease, then
+        what takes work."""
         self._ground = prepare(self._settings)
         self._channel = Channel(self._settings.data_host, self._settings.data_port, self._ground.sandbox_uids)
         try:
             endpoint = self._channel.bind()
             self._channel.serve()
             exposure = examine(self._settings, self._ground, endpoint)
+            make_queues(self._settings.broker_url, worker_queues(self._ground.worker_id, self._settings.broker_url))
             self._birth = _register(self._settings, self._services, self._ground, endpoint, exposure)
             self._build()
         except BaseException:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import redis
-from kombu import Connection
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from sandloom.broker.queues import broker_url, is_amqp, is_redis, tls_options, transport_options
+from sandloom.broker import rabbitmq
+from sandloom.broker.queues import is_amqp, is_redis
 from sandloom.broker.refusals import why_refused
 from sandloom.errors import BrokerRefused
 from sandloom.settings import Settings
@@ -113,10 +113,5 @@ def _ask_redis(url: str) -> str | None:
 
 
 def _ask_rabbitmq(url: str) -> None:
-    options = transport_options(url, "", consume=False, timeout_seconds=TIMEOUT_SECONDS)
-    connection = Connection(
-        broker_url(url), ssl=tls_options(url), connect_timeout=TIMEOUT_SECONDS, transport_options=options
-    )
-    # Connection.connect retries and hides why.
-    transport: Any = connection.transport
-    transport.close_connection(transport.establish_connection())
+    with rabbitmq.connected(url):
+        pass

@@ -8,18 +8,11 @@ from typing import Any, Final, Protocol
 
 import amqp
 import redis
-from kombu import Connection
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from sandloom.broker.queues import (
-    broker_url,
-    is_amqp,
-    is_redis,
-    tls_options,
-    transport_options,
-    worker_queue,
-)
+from sandloom.broker import rabbitmq
+from sandloom.broker.queues import is_amqp, is_redis, worker_queue
 from sandloom.settings.urls import redis_client_url
 
 TIMEOUT_SECONDS: Final = 3.0
@@ -93,22 +86,8 @@ class AmqpCleaner:
         self._url = url
 
     def remove_workers(self, worker_ids: Sequence[str]) -> int:
-        options = transport_options(self._url, "", consume=False, timeout_seconds=TIMEOUT_SECONDS)
-        connection = Connection(
-            broker_url(self._url),
-            ssl=tls_options(self._url),
-            connect_timeout=TIMEOUT_SECONDS,
-            transport_options=options,
-        )
-        transport: Any = connection.transport
-        established = transport.establish_connection()
-        removed = 0
-        try:
-            for worker_id in worker_ids:
-                removed += _delete(established, worker_queue(worker_id))
-        finally:
-            transport.close_connection(established)
-        return removed
+        with rabbitmq.connected(self._url) as connection:
+            return sum(_delete(connection, worker_queue(worker_id)) for worker_id in worker_ids)
 
     def expire_replies(self) -> int:
         return 0

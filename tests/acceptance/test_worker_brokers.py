@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from celery import chain
@@ -43,12 +44,12 @@ def test_commands_cancels_files_and_direct_clients_over_rabbitmq(
     rabbit_fleet: WorkerFleet, rabbit: RabbitServer
 ) -> None:
     fleet = rabbit_fleet
-    host = fleet.settings.broker_url.rpartition("/")[2].partition("?")[0]
+    host = urlsplit(fleet.settings.broker_url).path.lstrip("/")
     worker = fleet.start_worker()
     route = fleet.ready()
     fleet.file(route, "a", b"\x00binary\xff")
     assert fleet.read(route, "a") == b"\x00binary\xff"
-    assert fleet.run(route, "wc -c < /workspace/a").stdout.strip() == b"8"
+    assert fleet.run(route, "wc -c < /workspace/a").stdout == b"8\n"
     sleeping = fleet.shell(route, "sleep 4711.5")
     fleet.until_running(sleeping)
     fleet.exec_gateway.cancel(sleeping, route.generation)
