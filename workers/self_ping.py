@@ -41,6 +41,7 @@ class SelfPing:
         *,
         calm_seconds: float = CALM_SECONDS,
         heard_within_seconds: float = HEARD_WITHIN_SECONDS,
+        eager_within_seconds: float = EAGER_WITHIN_SECONDS,
         deaf_seconds: float = DEAF_SECONDS,
     ) -> None:
         self._publisher = publisher
@@ -49,6 +50,7 @@ class SelfPing:
         self._on_deaf = on_deaf
         self._calm_seconds = calm_seconds
         self._heard_within_seconds = heard_within_seconds
+        self._eager_within_seconds = eager_within_seconds
         self._deaf_seconds = deaf_seconds
         # Any ping of this life proves it, also one that was given up.
         self._token = new_id()
@@ -101,7 +103,7 @@ class SelfPing:
             self._publisher.send(self._queue, PING_TASK, {"token": self._token})
         except Unavailable:
             return None
-        within_seconds = self._heard_within_seconds if self.ready else EAGER_WITHIN_SECONDS
+        within_seconds = self._heard_within_seconds if self.ready else self._eager_within_seconds
         if not self._heard.wait(within_seconds):
             return False
         self._round_trip_ms = round((monotonic_seconds() - started_seconds) * 1000, 1)
