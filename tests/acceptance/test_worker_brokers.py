@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from celery import chain
+from celery import chain, group
 
 from sandloom.direct import Fleet
 from sandloom.errors import StaleRoute, Unavailable
@@ -16,6 +18,7 @@ from sandloom.execs.states import ExecStatus
 from tests.acceptance.worker_fleet import WorkerFleet, until
 from tests.services.rabbitmq import RabbitServer
 from tests.services.redis import RedisServer
+from workers.app import create_celery
 
 pytestmark = [pytest.mark.bwrap, pytest.mark.slow]
 LONG_SECONDS = 60.0
@@ -113,3 +116,44 @@ def test_accepted_work_finishes_when_the_broker_lost_everything(
         assert fleet.run(route, "echo new").stdout == b"new\n"
     finally:
         fleet.close()
+
+
+def test_over_tls_every_key_and_channel_of_redis_carries_the_prefix(
+    postgres_url: str, redis_server: RedisServer, data_dir: Path
+) -> None:
+    database = redis_server.new_database()
+    url = f"{redis_server.tls_url(database)}?ssl_ca_certs={redis_server.certificates.ca}"
+    fleet = WorkerFleet(postgres_url, url, data_dir)
+    prefix = f"{fleet.settings.broker_namespace}:".encode()
+    seen: set[bytes] = set()
+    try:
+        worker = fleet.start_worker()
+        fleet.start_beat()
+        route = fleet.ready()
+        assert fleet.run(route, "echo over TLS").stdout == b"over TLS\n"
+        client = Fleet(url, api_key="a-token-of-the-test", namespace=fleet.settings.broker_namespace)
+        box = client.sandbox("direct", scope="scope")
+        parts = [box.exec_signature(["echo", str(number)], exec_scope=f"s-{number}") for number in range(2)]
+        results: Any = group(parts, app=client.app).apply_async()
+        assert [record["stdout"] for record in results.get(timeout=LONG_SECONDS)] == ["0\n", "1\n"]
+        app = create_celery(fleet.settings, [])
+        with app.connection_for_read() as connection, redis_server.client(database) as plain:
+            receiver = app.events.Receiver(connection, handlers={"*": lambda event: None})
+            with receiver.consumer_context():
+                assert app.control.ping(timeout=LONG_SECONDS, limit=1)
+                # A worker that is away has messages waiting, one that is asked has taken some.
+                os.kill(worker.pid, signal.SIGSTOP)
+                fleet.services.publisher.send(route.queue, "sandloom.files.stat", {})
+                seen |= set(plain.keys()) | set(plain.execute_command("PUBSUB", "CHANNELS", b"*"))
+                os.kill(worker.pid, signal.SIGCONT)
+        client.close()
+        app.close()
+    finally:
+        fleet.close()
+    kinds = ("sandloom.worker.w1", "celery-task-meta-", "_kombu.binding", "heads", "reply:", "celery.pidbox")
+    # Servers are shared with other tests; their channels have other prefixes.
+    mine = {name for name in seen if b"test-" not in name or prefix in name}
+    for kind in kinds:
+        assert any(kind.encode() in name for name in mine), (kind, seen)
+    assert [name for name in mine if not name.startswith(prefix)] == []
+    assert redis_server.password not in worker.output()
