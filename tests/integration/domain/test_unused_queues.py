@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from sandloom.db import Database
 from sandloom.reclaim.policy import ReclaimPolicy
 from sandloom.reclaim.queues import UnusedQueues
 from tests.integration.domain.world import World
 
 
-def unused(db: Database, after: str = "", **policy: int) -> list[tuple[str, int]]:
-    return UnusedQueues(db, dataclasses.replace(ReclaimPolicy(), **policy)).after(after)
+def unused(db: Database, after: str = "", batch_size: int = 100) -> list[tuple[str, int]]:
+    return UnusedQueues(db, ReclaimPolicy(batch_size=batch_size)).after(after)
 
 
 def test_a_dead_workers_queue_is_needed_until_its_quarantine_is_over_and_no_row_names_it(world: World) -> None:
