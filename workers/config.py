@@ -11,6 +11,7 @@ from sandloom.broker.consuming import CONSUMING_TRANSPORT
 from sandloom.broker.queues import (
     MAINTENANCE_QUEUE,
     broker_url,
+    is_amqp,
     is_redis,
     queue,
     tls_options,
@@ -30,7 +31,7 @@ def celery_settings(settings: Settings, queues: list[Queue]) -> dict[str, Any]:
         **_messages(),
         **_broker(settings),
         **_results(settings),
-        **_worker(),
+        **_worker(settings),
         "task_queues": queues,
         # A queue that nobody consumes would swallow messages: a name that is not declared is an error.
         "task_create_missing_queues": False,
@@ -117,7 +118,8 @@ def _results(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _worker() -> dict[str, Any]:
+def _worker(settings: Settings) -> dict[str, Any]:
+    rabbitmq = is_amqp(settings.broker_url)
     return {
         # Celery's pools are first in, first out: long commands would hold up cancels and file calls.
         "worker_pool": "workers.pool:LanePool",
@@ -139,6 +141,11 @@ def _worker() -> dict[str, Any]:
         # Replies that nobody collects must not stay in the broker.
         "control_queue_expires": 30.0,
         "control_queue_ttl": 30.0,
+        # RabbitMQ: an exclusive mailbox locks out a worker that is back before its broken connection was noticed, and a
+        # second beat on the same host. One that is neither exclusive nor durable ends with RabbitMQ 4.
+        "control_queue_exclusive": not rabbitmq,
+        "control_queue_durable": rabbitmq,
+        # Whoever watches wants what is new.
         "event_queue_ttl": 5.0,
         "event_queue_expires": 60.0,
         # Task events cost a tenth of the throughput: off until someone watches (Flower's -E switches them on).

@@ -80,7 +80,7 @@ class RedisCleaner:
 
 
 class AmqpCleaner:
-    """Mailboxes and reply queues of remote control are exclusive to their connection, and end with it."""
+    """Mailboxes and replies of remote control end by themselves, soon after their last consumer: RabbitMQ knows it."""
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -76,8 +76,9 @@ def test_commands_cancels_files_and_direct_clients_over_rabbitmq(
     until(lambda: is_ready(fleet))
     assert broker_state(fleet)["warnings"] == []
     assert worker.stop() == 0
-    # Mailboxes of remote control went with their connections.
-    assert rabbit.queues(host) == {"sandloom.worker.w1", "sandloom.dispatch", "sandloom.maintenance"}
+    # Mailboxes of remote control end half a minute later.
+    left = {name for name in rabbit.queues(host) if not name.endswith(".celery.pidbox")}
+    assert left == {"sandloom.worker.w1", "sandloom.dispatch", "sandloom.maintenance"}
     assert rabbit.password not in worker.output()
 
 

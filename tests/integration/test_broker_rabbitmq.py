@@ -89,4 +89,4 @@ def test_after_a_restart_durable_queues_are_there_and_sending_goes_on(
     # What a direct client sent was on the disk; the doorbell before the restart is in its row only.
     assert waiting(url, QUEUE) == 2
     with connected(url) as connection:
-        assert connection.channel().basic_get(QUEUE).headers["application_headers"]["task"] == "sandloom.exec"
+        assert connection.channel().basic_get(QUEUE).headers["task"] == "sandloom.exec"
