@@ -142,9 +142,9 @@ def test_over_tls_every_key_and_channel_of_redis_carries_the_prefix(
             receiver = app.events.Receiver(connection, handlers={"*": lambda event: None})
             with receiver.consumer_context():
                 assert app.control.ping(timeout=LONG_SECONDS, limit=1)
-                # A worker that is away has messages waiting, one that is asked has taken some.
                 os.kill(worker.pid, signal.SIGSTOP)
-                fleet.services.publisher.send(route.queue, "sandloom.files.stat", {})
+                for _ in range(2):  # one goes to the worker's waiting connection, the next has to wait
+                    fleet.services.publisher.send(route.queue, "sandloom.files.stat", {})
                 seen |= set(plain.keys()) | set(plain.execute_command("PUBSUB", "CHANNELS", b"*"))
                 os.kill(worker.pid, signal.SIGCONT)
         client.close()

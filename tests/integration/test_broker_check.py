@@ -46,7 +46,6 @@ def test_redis_says_what_it_refuses(redis_server: RedisServer, tmp_path: Path) -
     assert refusal(f"redis://127.0.0.1:{port}/0") == refusals.CREDENTIALS
     assert refusal(f"redis://:{password}@127.0.0.1:{port}/999999") == refusals.DATABASE
     assert refusal(redis_server.tls_url()) == refusals.CERTIFICATE
-    assert refusal(f"rediss://:{password}@127.0.0.1:{port}/0{ca}") == refusals.NO_TLS
     assert refusal(f"{redis_server.tls_url()}?ssl_ca_certs={tmp_path}/none.pem") == refusals.TLS_FILES
     assert refusal(f"rediss://:secret-of-nobody@127.0.0.1:{tls_port}/0{ca}") == refusals.CREDENTIALS
 
