@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -80,12 +81,16 @@ def test_tls_of_rabbitmq_checks_certificate_and_name_unless_the_url_says_otherwi
 
 
 def test_whoever_sends_to_a_worker_does_not_make_its_queue() -> None:
-    own = queues.worker_queues("w-1")[0]
-    assert not own.no_declare
-    assert queues.owner_queue(own.name).no_declare
-    assert not queues.queue(queues.DISPATCH_QUEUE).no_declare
+    own: Any = queues.worker_queues("w-1")[0]
+    sent_to: Any = queues.owner_queue(own.name)
+    shared: Any = queues.queue(queues.DISPATCH_QUEUE)
+    assert (own.no_declare, sent_to.no_declare, shared.no_declare) == (None, True, None)
 
 
 def test_only_on_rabbitmq_a_workers_queue_has_a_lifetime() -> None:
-    lifetimes = {url: queues.worker_queues("w-1", url)[0].expires for url in ("redis://h", "memory://", "amqp://h")}
+    def lifetime(url: str) -> Any:
+        own: Any = queues.worker_queues("w-1", url)[0]
+        return own.expires
+
+    lifetimes = {url: lifetime(url) for url in ("redis://h", "memory://", "amqp://h")}
     assert lifetimes == {"redis://h": None, "memory://": None, "amqp://h": queues.UNUSED_SECONDS}
