@@ -32,6 +32,7 @@ def celery_settings(settings: Settings, queues: list[Queue]) -> dict[str, Any]:
         **_broker(settings),
         **_results(settings),
         **_worker(settings),
+        # What each kind of process hears is its own affair.
         "task_queues": queues,
         # A queue that nobody consumes would swallow messages: a name that is not declared is an error.
         "task_create_missing_queues": False,
