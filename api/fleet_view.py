@@ -32,6 +32,7 @@ class WorkerHealth(Answer):
     orphan_reaper: dict[str, Any] = Field(description="its periods, and what maintenance did in the whole deployment")
     disk: dict[str, Any]
     capabilities: dict[str, Any]
+    broker: dict[str, Any] = Field(description="`ready`: it heard its own ping; `round_trip_ms`, `warnings`")
 
 
 class WorkerCount(Answer):
@@ -117,13 +118,19 @@ def health(services: Services) -> Health:
         workers, reaped, database = [], {}, "DOWN"
     live = [worker for worker in workers if worker.live]
     mine = [worker for worker in live if worker.declared_hash == services.settings.profile_hash]
-    least = min(mine, key=lambda worker: (worker.reserved / worker.capacity, worker.worker_id), default=None)
+    least = min(
+        mine,
+        key=lambda worker: (not _hears(worker), worker.reserved / worker.capacity, worker.worker_id),
+        default=None,
+    )
     bus = "UP" if services.bus.connected else "DOWN"
+    broker = "DOWN" if services.publisher.failing else "UP"
+    up = least is not None and _hears(least) and database == bus == broker == "UP"
     return Health(
-        status="UP" if least is not None and database == bus == "UP" else "DEGRADED",
+        status="UP" if up else "DEGRADED",
         version=__version__,
         environment=services.settings.environment,
-        dependencies={"database": database, "bus": bus},
+        dependencies={"database": database, "bus": bus, "broker": broker},
         worker=None if least is None else _worker_health(least, reaped),
         workers=WorkerCount(live=len(live), total=len(workers)),
     )
@@ -203,6 +210,12 @@ def _row(worker: Worker, queued: int, running: int, left: Staying) -> WorkerRow:
     )
 
 
+def _hears(worker: Worker) -> bool:
+    """Whether it says that messages reach it. One that only just registered has not said anything yet."""
+    broker = worker.load.get("broker")
+    return not isinstance(broker, dict) or broker.get("ready") is not False
+
+
 def _worker_health(worker: Worker, reaped: Mapping[str, int]) -> WorkerHealth:
     def part(name: str) -> dict[str, Any]:
         found = worker.load.get(name) or worker.node.get(name)
@@ -218,4 +231,5 @@ def _worker_health(worker: Worker, reaped: Mapping[str, int]) -> WorkerHealth:
         orphan_reaper={**part("orphan_reaper"), **reaped},
         disk=part("disk"),
         capabilities=part("capabilities"),
+        broker=part("broker"),
     )

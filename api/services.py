@@ -37,6 +37,7 @@ class Services:
     settings: Settings
     db: Database
     bus: Bus
+    publisher: KombuPublisher
     sandboxes: Sandboxes
     sandbox_gateway: SandboxGateway
     execs: Execs
@@ -108,6 +109,7 @@ def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublish
         settings=settings,
         db=db,
         bus=bus,
+        publisher=publisher,
         sandboxes=sandboxes,
         sandbox_gateway=sandbox_gateway,
         execs=execs,

@@ -19,6 +19,7 @@ from tests.services.mariadb import MariaDBServer
 from tests.services.need import in_ci, missing
 from tests.services.postgres import PostgresServer, migrate
 from tests.services.process import stop_everything
+from tests.services.rabbitmq import RabbitServer
 from tests.services.rclone import S3Server
 from tests.services.redis import RedisServer
 
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 
 SERVER_FIXTURES = {
     "postgres", "mariadb", "redis_server", "redis_url", "private_postgres", "private_mariadb", "private_redis",
-    "postgres_url", "s3",
+    "postgres_url", "s3", "rabbit", "rabbit_url",
 }  # fmt: skip
-Server = TypeVar("Server", PostgresServer, MariaDBServer, RedisServer, S3Server)
+Server = TypeVar("Server", PostgresServer, MariaDBServer, RedisServer, RabbitServer, S3Server)
 # What is quick and says most comes first.
 ORDER = ("architecture", "unit", "docs", "contract", "properties", "services", "migration", "integration", "isolation")
 _numbers = itertools.count(1)
-_started: list[PostgresServer | MariaDBServer | RedisServer | S3Server] = []
+_started: list[PostgresServer | MariaDBServer | RedisServer | RabbitServer | S3Server] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -100,6 +101,20 @@ def redis_server(services_directory: Path) -> Iterator[RedisServer]:
     """The run's Redis server; a test that breaks it wants ``private_redis``."""
     server = RedisServer(services_directory / "redis")
     yield from _running(server)
+
+
+@pytest.fixture(scope="session")
+def rabbit(services_directory: Path) -> Iterator[RabbitServer]:
+    """The run's RabbitMQ server, also for tests that stop or empty it: a start costs seconds, and it comes back with
+    its virtual hosts."""
+    server = RabbitServer(services_directory / "rabbitmq")
+    yield from _running(server)
+
+
+@pytest.fixture
+def rabbit_url(rabbit: RabbitServer) -> str:
+    """An empty virtual host of RabbitMQ."""
+    return rabbit.new_url()
 
 
 @pytest.fixture(scope="session")

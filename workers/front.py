@@ -52,6 +52,14 @@ class CeleryFront:
         self._thread.join(STOP_SECONDS)
         return not self._thread.is_alive()
 
+    def reconnect(self) -> None:
+        """End the consumer, which then starts again with new connections; for one that hears nothing any more."""
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            celery_state.should_stop = 0
+        self._wake()
+
     def _wake(self) -> None:
         """Make the consumer's loop turn once, so that it sees that it should stop."""
         hub = getattr(self._controller, "hub", None)

@@ -21,6 +21,7 @@ from sandloom.reclaim.suspended import Suspended
 from sandloom.reclaim.watcher import LeaseWatcher
 from sandloom.sandboxes.records import Route
 from sandloom.telemetry import get_logger
+from workers.broker_cleaning import BrokerCleaning
 from workers.post import FleetPost
 from workers.results import Results
 from workers.snapshots import discard
@@ -33,7 +34,7 @@ TELL_TTL_SECONDS = 60.0
 RECLAIM_SECONDS = 60.0
 PRUNE_SECONDS = 1800.0
 
-Step = Callable[[], None]
+Step = Callable[[], object]
 
 
 class Maintenance:
@@ -51,6 +52,7 @@ class Maintenance:
         post: FleetPost,
         bus: Bus,
         results: Results,
+        cleaning: BrokerCleaning,
     ) -> None:
         self._reclaim = reclaim
         self._suspended = suspended
@@ -62,12 +64,13 @@ class Maintenance:
         self._post = post
         self._bus = bus
         self._results = results
+        self._cleaning = cleaning
 
     def reclaim(self) -> None:
         """Lost workers, waiting too long, slots that drifted, idle sandboxes, releases that got stuck."""
         steps: tuple[Step, ...] = (
             self._lost_workers, self._lost_execs, self._queue_timeouts, self._orphans, self._slots, self._releases,
-            self._suspends, self._discard_snapshots, self._look_later,
+            self._suspends, self._discard_snapshots, self._cleaning.remove_queues, self._look_later,
         )  # fmt: skip
         self._run(*steps)
 
@@ -85,7 +88,10 @@ class Maintenance:
         pruning = self._pruning
         steps = (pruning.execs, pruning.history, pruning.operations, pruning.uids, pruning.sandboxes, pruning.workers)
         tallies = {pruning.uids: Tally.UIDS_FREED}
-        self._run(*(partial(self._prune, step, tallies.get(step, Tally.ROWS_PRUNED)) for step in steps))
+        self._run(
+            self._cleaning.expire_replies,
+            *(partial(self._prune, step, tallies.get(step, Tally.ROWS_PRUNED)) for step in steps),
+        )
 
     # --- steps ---
 

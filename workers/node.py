@@ -13,7 +13,9 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from sandloom.broker.check import warnings_of
 from sandloom.broker.queues import DISPATCH_QUEUE, worker_queue, worker_queues
+from sandloom.broker.rabbitmq import make_queues
 from sandloom.clock import boottime_seconds, monotonic_seconds
 from sandloom.errors import SandloomError, WorkerIdInUse
 from sandloom.execution.dial import DialReport
@@ -47,11 +49,12 @@ from workers.lease import LeaseKeeper
 from workers.lifecycle import Lifecycle
 from workers.reception import ControlLanes, Lane, NodeReception
 from workers.results import Results
+from workers.self_ping import SelfPing
 from workers.services import Services
 from workers.snapshots import Snapshots
 from workers.suspender import Suspender
 from workers.sweep import Sweeper
-from workers.tasks import node_lanes, register_maintenance, register_node
+from workers.tasks import node_lanes, register_maintenance, register_node, register_ping
 from workers.templates import open_templates
 from workers.translate import Ending, budgets_of, group_of
 from workers.watermarks import Watermarks
@@ -95,14 +98,15 @@ class Node:
     # --- start ---
 
     def start(self) -> None:
-        """In this order: ground, byte channel bound, servers dialled from a sandbox, registration, lease, then what
-        takes work."""
+        """In this order: ground, byte channel bound, servers dialled from a sandbox, queue, registration, lease, then
+        what takes work."""
         self._ground = prepare(self._settings)
         self._channel = Channel(self._settings.data_host, self._settings.data_port, self._ground.sandbox_uids)
         try:
             endpoint = self._channel.bind()
             self._channel.serve()
             exposure = examine(self._settings, self._ground, endpoint)
+            make_queues(self._settings.broker_url, worker_queues(self._ground.worker_id, self._settings.broker_url))
             self._birth = _register(self._settings, self._services, self._ground, endpoint, exposure)
             self._build()
         except BaseException:
@@ -113,6 +117,7 @@ class Node:
         self._channel.open_to(self._context)
         self._sweeper.start()
         self._front.start()
+        self._ping.start()
         self._lanes.submit(Lane.LIFECYCLE, lambda: self._announcer.announce(self._birth.open_before))
         self._lanes.submit(Lane.LIFECYCLE, self._janitor.tidy)
         identity = self._birth.identity
@@ -172,7 +177,7 @@ class Node:
 
     def _build_front(self, identity: Identity) -> None:
         settings, services = self._settings, self._services
-        app = create_celery(settings, worker_queues(identity.worker_id))
+        app = create_celery(settings, worker_queues(identity.worker_id, settings.broker_url))
         direct = DirectExecs(self._context)
         slots = settings.worker_exec_slots
         self._lane = CommandLane(slots, max(WAITING_IN_MEMORY, slots), lambda: self._sweeper.wake())
@@ -192,6 +197,10 @@ class Node:
         register_node(app, self._context, direct)
         register_maintenance(app, services.maintenance(app))
         self._front = CeleryFront(app, identity.worker_id)
+        self._ping = SelfPing(
+            services.publisher, worker_queue(identity.worker_id), lambda: warnings_of(settings), self._front.reconnect
+        )
+        register_ping(app, self._ping)
 
     @property
     def identity(self) -> Identity:
@@ -212,6 +221,7 @@ class Node:
                 "free_bytes": space.free_bytes,
                 "free_inodes": space.free_inodes,
             },
+            "broker": self._ping.state(),
             "counters": counters.snapshot(),
             "held_by": dict(self._drainer.held_by),
         }
@@ -240,6 +250,7 @@ class Node:
         if not self.superseded.is_set():
             self._lease.close_to_sandboxes()
         self._drainer.stop()
+        self._ping.stop()
         self._front.stop()
         self._lane.close()
         if not self.superseded.is_set():

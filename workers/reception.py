@@ -13,6 +13,7 @@ from workers.counters import counters
 from workers.doorbell import Doorbell
 from workers.lanes import CommandLane, ControlLane, Placed
 from workers.pool import Delivery
+from workers.self_ping import PING_TASK
 
 log = get_logger("sandloom.workers.reception")
 
@@ -135,7 +136,9 @@ class NodeReception(ControlReception):
         self._commands.submit(doorbell.key, partial(self._run, doorbell.key, doorbell.generation))
 
     def receive(self, delivery: Delivery) -> None:
-        if delivery.queue == self._dispatch_queue and delivery.task in self._tasks:
+        if delivery.task == PING_TASK:
+            delivery.run()  # here: behind a lane it would say how busy the lane is
+        elif delivery.queue == self._dispatch_queue and delivery.task in self._tasks:
             self._submit(delivery, lambda: self._dispatched(delivery))
         else:
             self._at_home(delivery)

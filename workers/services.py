@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sandloom.broker.cleaning import open_cleaner
 from sandloom.broker.envelope import FLEET_KEY_ID, OPERATOR_KEY_ID, Verifier, fleet_key, operator_key
 from sandloom.broker.publisher import KombuPublisher
 from sandloom.contracts.ports import Bus, Registry
@@ -14,6 +15,7 @@ from sandloom.fleet.service import Fleet
 from sandloom.objects import ObjectStore, open_object_store
 from sandloom.reclaim.policy import ReclaimPolicy
 from sandloom.reclaim.prune import Prune
+from sandloom.reclaim.queues import UnusedQueues
 from sandloom.reclaim.service import Reclaim
 from sandloom.reclaim.suspended import Suspended
 from sandloom.reclaim.watcher import LeaseWatcher
@@ -25,6 +27,7 @@ from sandloom.settings import Settings
 from sandloom.streams import open_bus
 from sandloom.telemetry import get_logger
 from workers.app import WorkerApp
+from workers.broker_cleaning import BrokerCleaning
 from workers.context import Keys
 from workers.maintenance import Maintenance
 from workers.post import FleetPost
@@ -74,6 +77,10 @@ class Services:
             self.post,
             self.bus,
             Results(app),
+            BrokerCleaning(
+                UnusedQueues(self.db, reclaim_policy(self.settings)),
+                open_cleaner(self.settings.broker_url, self.settings.broker_namespace),
+            ),
         )
 
     def close(self) -> None:

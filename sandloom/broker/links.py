@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from kombu import Connection, Producer
+from kombu import Connection
 
-from sandloom.broker.message import CONTENT_ENCODING, CONTENT_TYPE, DELIVERY_MODE, TaskMessage
-from sandloom.broker.queues import broker_url, is_redis, transport_options
+from sandloom.broker.kombu_link import AmqpLink, KombuLink
+from sandloom.broker.message import MessageRefused, TaskMessage
+from sandloom.broker.queues import broker_url, is_amqp, is_redis, tls_options, transport_options
 from sandloom.broker.redis_link import RedisLink
 
 #: All links may be in use for this long before a caller gives up.
@@ -27,44 +28,9 @@ class Link(Protocol):
     used: bool
 
     def publish(self, queue: str, message: TaskMessage) -> None:
-        """Raises whatever the transport raises."""
+        """Raises MessageRefused, or whatever the transport raises."""
 
     def close(self) -> None: ...
-
-
-class KombuLink:
-    """A connection of kombu, its channel and a producer."""
-
-    def __init__(self, connection: Connection, timeout_seconds: float) -> None:
-        self._timeout_seconds = timeout_seconds
-        # Connection.connect and default_channel retry with sleeps of seconds; its transport does not.
-        self._transport: Any = connection.transport
-        self._established = self._transport.establish_connection()
-        try:
-            channel = self._transport.create_channel(self._established)
-            self._producer: Any = Producer(channel, auto_declare=False)
-        except BaseException:
-            self.close()
-            raise
-        self.used = False
-
-    def publish(self, queue: str, message: TaskMessage) -> None:
-        self._producer.publish(
-            message.body,
-            exchange="",
-            routing_key=queue,
-            content_type=CONTENT_TYPE,
-            content_encoding=CONTENT_ENCODING,
-            headers=message.headers,
-            delivery_mode=DELIVERY_MODE,
-            retry=False,
-            confirm_timeout=self._timeout_seconds,
-            **message.properties,
-        )
-
-    def close(self) -> None:
-        with contextlib.suppress(Exception):  # a broken connection may fail in any way when it is closed
-            self._transport.close_connection(self._established)
 
 
 class Links:
@@ -72,6 +38,7 @@ class Links:
 
     def __init__(self, url: str, namespace: str, limit: int, timeout_seconds: float) -> None:
         self._url = broker_url(url)
+        self._tls = tls_options(url)
         self._namespace = namespace
         self._timeout_seconds = timeout_seconds
         self._options = transport_options(url, namespace, consume=False, timeout_seconds=timeout_seconds)
@@ -93,18 +60,21 @@ class Links:
     @contextlib.contextmanager
     def borrow(self, *, fresh: bool = False) -> Iterator[Link]:
         """A link for the ``with`` block, within a turn. One that raises there is thrown away, and all idle ones with
-        it, since they share its fate. ``fresh``: not one that was used before.
+        it, since they share its fate; but one whose broker refused a message is as good as before. ``fresh``: not one
+        that was used before.
 
         Raises whatever the transport raises when it cannot connect.
         """
         link = (None if fresh else self._take()) or self._connect()
         try:
             yield link
+        except MessageRefused:
+            self._give_back(link)
+            raise
         except BaseException:
             link.close()
             self._drop_idle()
             raise
-        link.used = True
         self._give_back(link)
 
     def close(self) -> None:
@@ -114,14 +84,18 @@ class Links:
     def _connect(self) -> Link:
         if is_redis(self._url):
             return RedisLink(self._url, self._namespace, self._timeout_seconds)
-        connection = Connection(self._url, connect_timeout=self._timeout_seconds, transport_options=self._options)
-        return KombuLink(connection, self._timeout_seconds)
+        connection = Connection(
+            self._url, ssl=self._tls, connect_timeout=self._timeout_seconds, transport_options=self._options
+        )
+        make = AmqpLink if is_amqp(self._url) else KombuLink
+        return make(connection, self._timeout_seconds)
 
     def _take(self) -> Link | None:
         with self._lock:
             return self._idle.pop() if self._idle else None
 
     def _give_back(self, link: Link) -> None:
+        link.used = True
         with self._lock:
             if not self._closed:
                 self._idle.append(link)

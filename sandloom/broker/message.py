@@ -18,9 +18,15 @@ CONTENT_TYPE: Final = "application/json"
 CONTENT_ENCODING: Final = "utf-8"
 #: Durable, where the broker keeps messages at all.
 DELIVERY_MODE: Final = 2
+#: Not written to disk.
+TRANSIENT: Final = 1
 
 #: Arguments are shown to nobody: Flower, logs and events take these texts from the message's headers.
 REDACTED: Final = "(redacted)"
+
+
+class MessageRefused(Exception):
+    """The broker works and took the message not: its queue is not there, or is full."""
 
 
 @dataclass(frozen=True, slots=True)

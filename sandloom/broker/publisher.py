@@ -10,9 +10,10 @@ from typing import Any, Final
 import redis
 
 from sandloom.broker.links import Links, LinksBusy
-from sandloom.broker.message import RING_TASK, TaskMessage, ring_arguments, task_message
+from sandloom.broker.message import RING_TASK, MessageRefused, TaskMessage, ring_arguments, task_message
 from sandloom.broker.queues import PUBLISH_TIMEOUT_SECONDS
-from sandloom.errors import Unavailable
+from sandloom.broker.refusals import why_refused
+from sandloom.errors import BrokerRefused, Unavailable
 from sandloom.ids import ExecKey
 from sandloom.streams.breaker import Breaker
 
@@ -82,16 +83,27 @@ class KombuPublisher:
             raise Unavailable("too many messages are being sent at once") from None
         return task_id
 
+    @property
+    def failing(self) -> bool:
+        """Whether the broker did not take the last message; False before the first one."""
+        return self._breaker.is_open
+
     def close(self) -> None:
         self._links.close()
 
     def _try(self, queue: str, message: TaskMessage) -> None:
         try:
             self._publish(queue, message)
+        except MessageRefused as error:
+            self._breaker.success()
+            raise Unavailable(f"the broker refused the message: {error}") from None
         except Exception as error:
             # Transports raise what they like (redis, amqp, OSError); none of it may show a URL with its password.
+            refused = why_refused(error)
             if self._breaker.failure():
-                log.warning("the broker does not take messages (%s)", type(error).__name__)
+                log.warning("the broker does not take messages (%s)", refused or type(error).__name__)
+            if refused is not None:
+                raise BrokerRefused(f"the broker: {refused}", reason=refused) from None
             raise Unavailable(_DOWN) from None
         self._breaker.success()
 
@@ -102,7 +114,7 @@ class KombuPublisher:
             with self._links.borrow() as link:
                 reused = link.used
                 link.publish(queue, message)
-        except _TIMEOUTS:
+        except (*_TIMEOUTS, MessageRefused):
             raise
         except Exception:
             if not reused:

@@ -64,6 +64,7 @@ def examine(settings: Settings) -> dict[str, Any]:
                 groups.close()
     problems = [found.blocked] if found.plan is None else []
     problems += unsupported(settings)
+    servers, server_warnings = _servers(settings, problems)
     disk = _disk_budget(settings)
     if disk["mode"] == "measured" and settings.resource_control == "required":
         problems.append(f"SANDBOX_RESOURCE_CONTROL=required: a disk budget can only be measured, since {disk['why']}")
@@ -75,10 +76,11 @@ def examine(settings: Settings) -> dict[str, Any]:
         "status": "blocked" if problems else "usable",
         "can_start": not problems,
         "problems": problems,
-        "warnings": [*settings.warnings, *found.warnings, *(exposed if local else [])],
+        "warnings": [*settings.warnings, *found.warnings, *server_warnings, *(exposed if local else [])],
         "capabilities": {
             **_capabilities(settings, found, exposure),
             "disk_budget": disk,
+            "servers": servers,
             "toolchains": toolchains,
         },
     }
@@ -109,6 +111,19 @@ def _capabilities(settings: Settings, found: Any, exposure: Any) -> dict[str, An
             "controllers": sorted(found.controllers),
         },
     }
+
+
+def _servers(settings: Settings, problems: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Broker, bus and result backend, as far as they answer; one that refuses is added to ``problems``."""
+    from sandloom.broker.check import check_servers
+    from sandloom.errors import BrokerRefused
+
+    try:
+        found = check_servers(settings)
+    except BrokerRefused as error:
+        problems.append(error.detail)
+        return [], []
+    return [server.to_dict() for server in found], [warning for server in found for warning in server.warnings]
 
 
 def _disk_budget(settings: Settings) -> dict[str, str]:

@@ -87,7 +87,8 @@ def flower(invocation: Invocation, host: str, port: int) -> None:
 
 
 def start_settings(invocation: Invocation, role: Role, options: Mapping[str, Any]) -> Settings:
-    """Settings to start with, logs configured and warnings given. What is wrong with them ends with exit code 2."""
+    """Settings to start with, logs configured and warnings given. What is wrong with them, or is refused by the servers
+    that they name, ends with exit code 2."""
     checkout()
     try:
         settings = server_settings(invocation.environ, role, dotenv=invocation.dotenv, options=options)
@@ -102,6 +103,11 @@ def start_settings(invocation: Invocation, role: Role, options: Mapping[str, Any
         log.warning("settings", problem=warning)
     if settings.origins["internal_token"] == "generated":
         log.info("operator token", file=str(settings.data_dir / TOKEN_FILE))
+    from sandloom.broker.check import check_servers
+
+    for server in check_servers(settings):
+        for warning in server.warnings:
+            log.warning("servers", problem=warning)
     return settings
 
 

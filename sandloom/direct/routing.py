@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypeGuard
 
-from sandloom.broker.queues import DISPATCH_QUEUE, queue, worker_queue
+from sandloom.broker.queues import DISPATCH_QUEUE, owner_queue, queue, worker_queue
 from sandloom.direct.tasks import ARGUMENTS
 from sandloom.ids import is_worker_id
 
@@ -29,7 +29,10 @@ def task_router(
     if name not in ARGUMENTS:
         return None
     owner = ((options or {}).get("headers") or {}).get(QUEUE_HEADER)
-    return {"queue": queue(owner if is_owner_queue(owner) else DISPATCH_QUEUE)}
+    if is_owner_queue(owner):
+        # On RabbitMQ: an error for the sender where the owner's queue is gone, instead of silence.
+        return {"queue": owner_queue(owner), "mandatory": True}
+    return {"queue": queue(DISPATCH_QUEUE)}
 
 
 def is_owner_queue(name: object) -> TypeGuard[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sandloom.errors.base import REGISTRY, Category, SandloomError
 from sandloom.errors.calls import (
     BodyTooLarge,
+    BrokerRefused,
     CommitUnknown,
     MalformedRequest,
     MethodNotAllowed,
@@ -84,6 +85,7 @@ __all__ = [
     "REGISTRY",
     "ArchiveInvalid",
     "BodyTooLarge",
+    "BrokerRefused",
     "Category",
     "CommitUnknown",
     "CredentialBrokerUnavailable",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from sandloom.errors.base import Category, SandloomError
 
 
@@ -63,6 +65,13 @@ class Unavailable(SandloomError):
     """A part the service needs does not answer at the moment; repeat the call."""
 
     code, status, category, retryable = "SERVICE_UNAVAILABLE", 503, Category.WAIT, True
+
+
+class BrokerRefused(Unavailable):
+    """The broker, the bus or the result backend refuses the connection; the message names the setting to change."""
+
+    code, status, category, retryable = "SANDBOX_BROKER_REFUSED", 503, Category.STOP, False
+    exit_code: ClassVar[int] = 2
 
 
 class CommitUnknown(Unavailable):

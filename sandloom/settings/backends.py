@@ -43,7 +43,7 @@ class Backends(Group):
     result_backend: str | None = setting(
         None,
         "Celery result backend for direct clients.",
-        shown="BROKER_URL when that is Redis, else none",
+        shown="BROKER_URL or else BUS_URL, when that is Redis",
     )
     registry_backend: str = setting(
         "memory",

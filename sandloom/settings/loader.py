@@ -94,6 +94,7 @@ def _derive(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     data_dir = Path(given.get("data_dir") or default_data_dir(os.path.expanduser("~"), os.geteuid()))
     broker = str(given.get("broker_url") or "")
     shared = broker if is_redis(broker) else None
+    bus = str(given.get("bus_url") or "")
     capacity = given.get("worker_capacity") or Settings.model_fields["worker_capacity"].default
     follows: dict[str, Any] = {
         "data_dir": data_dir,
@@ -101,7 +102,7 @@ def _derive(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         "database_url": f"sqlite:///{data_dir / 'sandloom.db'}",
         "database_auto_ddl": str(given.get("database_url") or "sqlite").startswith("sqlite"),
         "bus_url": shared or "memory://",
-        "result_backend": shared,
+        "result_backend": shared or (bus if is_redis(bus) else None),
     }
     if str(capacity).isdigit():
         follows["worker_exec_slots"] = min(4 * int(capacity), 10000)

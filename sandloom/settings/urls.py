@@ -19,6 +19,7 @@ _SYNC = {
 _DATABASES = ("postgresql", "sqlite", "mysql", "mariadb")
 _USERINFO = re.compile(r"""(?<=://)[^\s"',]*(?=@)""")
 _QUERY = re.compile(r"""([?&](?:password|passwd|token|secret|api_key|access_key)=)[^&\s"',]*""", re.IGNORECASE)
+_CERTIFICATE_CHECK = re.compile(r"([?&]ssl_cert_reqs=)CERT_(REQUIRED|OPTIONAL|NONE)(?=&|$)")
 _ASYNCPG_SSL = re.compile(r"(?<=[?&])ssl=")
 
 
@@ -47,3 +48,8 @@ def is_memory(url: str) -> bool:
 
 def is_redis(url: str) -> bool:
     return url.partition("://")[0] in ("redis", "rediss")
+
+
+def redis_client_url(url: str) -> str:
+    """The URL for redis-py, which writes ``required`` where Celery and kombu write ``CERT_REQUIRED``."""
+    return _CERTIFICATE_CHECK.sub(lambda found: found[1] + found[2].lower(), url)

@@ -31,6 +31,10 @@ class Breaker:
             self._next_try_seconds = now + self._open_seconds
             return True
 
+    @property
+    def is_open(self) -> bool:
+        return self._is_open
+
     def success(self) -> None:
         if self._is_open:
             with self._lock:

@@ -13,6 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from sandloom.ids import ExecKey
+from sandloom.settings.urls import redis_client_url
 from sandloom.streams.breaker import Breaker
 from sandloom.streams.codec import (
     BusMessageInvalid,
@@ -50,7 +51,7 @@ class RedisBus:
         self._reply_channel = f"reply:{uuid.uuid4().hex}"
         self._handler: Callable[[dict[str, Any]], None] | None = None
         self._pool = redis.BlockingConnectionPool.from_url(
-            url,
+            redis_client_url(url),
             max_connections=MAX_PUBLISH_CONNECTIONS,
             timeout=timeout_seconds,
             socket_timeout=timeout_seconds,

@@ -16,7 +16,7 @@ import redis
 from kombu import Connection
 
 from sandloom.broker import publisher as module
-from sandloom.broker.links import KombuLink
+from sandloom.broker.kombu_link import KombuLink
 from sandloom.broker.message import task_message
 from sandloom.broker.publisher import KombuPublisher
 from sandloom.broker.queues import broker_url, queue, transport_options

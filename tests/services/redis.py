@@ -1,4 +1,4 @@
-"""A private Redis server: own directory, own port, own password, an append-only file."""
+"""A private Redis server: own directory, own ports (one of them TLS), own password, an append-only file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import redis
 
 from tests.services.account import free_port, give, make_private, new_password, server_account
+from tests.services.certificates import Certificates
 from tests.services.need import missing
 from tests.services.process import NotReady, Process, base_environment
 
@@ -24,13 +25,15 @@ class RedisServer:
         if not self._binary:
             missing("Redis server (package redis-server)")
         self.directory = directory
+        self.certificates = Certificates.of(directory)
         self._account = server_account("redis")
         self._process: Process | None = None
         self._numbers = itertools.count(1)
         make_private(directory, self._account)
+        self.certificates.make(self._account)
         if not (directory / "redis.conf").exists():
             self._configure(free_port(), new_password())
-        self.port, self.password = self._read_configuration()
+        self._read_configuration()
 
     @property
     def pid(self) -> int:
@@ -60,7 +63,7 @@ class RedisServer:
                 if attempt == 4 or "Address already in use" not in process.output():
                     raise
                 self._configure(free_port(), self.password)
-                self.port, self.password = self._read_configuration()
+                self._read_configuration()
             else:
                 self._process = process
                 return
@@ -94,9 +97,16 @@ class RedisServer:
     def url(self, db: int = 0) -> str:
         return f"redis://:{self.password}@127.0.0.1:{self.port}/{db}"
 
+    def tls_url(self, db: int = 0) -> str:
+        """Without the certificate authority, which a client must be told."""
+        return f"rediss://:{self.password}@127.0.0.1:{self.tls_port}/{db}"
+
     def new_url(self) -> str:
         """The URL of a database number that nobody was given before."""
-        return self.url(next(self._numbers) % DATABASES)
+        return self.url(self.new_database())
+
+    def new_database(self) -> int:
+        return next(self._numbers) % DATABASES
 
     def client(self, db: int = 0) -> redis.Redis:
         return redis.Redis(host="127.0.0.1", port=self.port, password=self.password, db=db)
@@ -105,6 +115,11 @@ class RedisServer:
         lines = [
             "bind 127.0.0.1",
             f"port {port}",
+            f"tls-port {free_port()}",
+            f"tls-cert-file {self.certificates.certificate}",
+            f"tls-key-file {self.certificates.key}",
+            f"tls-ca-cert-file {self.certificates.ca}",
+            "tls-auth-clients no",
             f"requirepass {password}",
             f"dir {self.directory}",
             f"databases {DATABASES}",
@@ -119,6 +134,6 @@ class RedisServer:
         path.write_text("\n".join(lines) + "\n")
         give(path, self._account)
 
-    def _read_configuration(self) -> tuple[int, str]:
+    def _read_configuration(self) -> None:
         pairs = dict(line.split(" ", 1) for line in (self.directory / "redis.conf").read_text().splitlines())
-        return int(pairs["port"]), pairs["requirepass"]
+        self.port, self.tls_port, self.password = int(pairs["port"]), int(pairs["tls-port"]), pairs["requirepass"]

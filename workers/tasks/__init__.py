@@ -11,6 +11,7 @@ from workers.context import NodeContext
 from workers.direct import DirectExecs
 from workers.maintenance import Maintenance
 from workers.reception import EXEC_TASK, Lane
+from workers.self_ping import PING_TASK, SelfPing
 from workers.tasks import execs, files, health, sandboxes, searches, templates  # noqa: F401 - they declare their tasks
 from workers.tasks.requests import OF_FLEET, PUBLIC, PublicTask, carry_out
 
@@ -43,6 +44,13 @@ def register_node(app: WorkerApp, node: NodeContext, direct: DirectExecs) -> Non
 
     for task in (PUBLIC | OF_FLEET).values():
         _declare(app, _public(node, task), name=task.name, throws=(SandloomError,))
+
+
+def register_ping(app: WorkerApp, ping: SelfPing) -> None:
+    def hear(*_: Any, **kwargs: Any) -> None:
+        ping.heard(kwargs.get("token"))
+
+    _declare(app, hear, name=PING_TASK, ignore_result=True)
 
 
 def _declare(app: WorkerApp, function: Any, **options: Any) -> None:

@@ -8,15 +8,18 @@ from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection
 
+from sandloom.broker.cleaning import open_cleaner
 from sandloom.db import Database, tallies
 from sandloom.db.tables import execs, sandboxes, workers
 from sandloom.db.tables import tallies as tally_rows
 from sandloom.ids import ExecKey
 from sandloom.reclaim.policy import ReclaimPolicy
+from sandloom.reclaim.queues import UnusedQueues
 from sandloom.reclaim.watcher import LeaseWatcher
 from sandloom.streams.memory import MemoryBus
 from tests.integration.domain.races import together
 from tests.integration.domain.world import World
+from workers.broker_cleaning import BrokerCleaning
 from workers.maintenance import Maintenance
 
 T = TypeVar("T")
@@ -52,6 +55,7 @@ class Beat:
         self.maintenance = Maintenance(
             world.reclaim, world.dormant, world.pruning, None, self.watcher, world.execs, sent, sent, MemoryBus(),
             cast(Any, None),
+            BrokerCleaning(UnusedQueues(db, policy or ReclaimPolicy()), open_cleaner("memory://", "test")),
         )  # fmt: skip
 
     def watch(self, seconds: int, between: Callable[[], object] = lambda: None) -> None:

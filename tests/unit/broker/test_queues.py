@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -63,3 +64,33 @@ def test_tls_checks_certificates_unless_the_url_says_otherwise() -> None:
     with Connection("rediss://h/0", ssl=queues.tls_options("rediss://h/0")) as connection:
         assert connection.ssl == {"ssl_cert_reqs": ssl.CERT_REQUIRED}
     assert queues.tls_options("redis://h") is False
+
+
+def test_tls_of_rabbitmq_checks_certificate_and_name_unless_the_url_says_otherwise() -> None:
+    url = "amqps://u:p@h:5671/v?ssl_ca_certs=/ca.pem&heartbeat=5&ssl_certfile=/c.pem&ssl_keyfile=/k.pem"
+    assert queues.tls_options(url) == {
+        "cert_reqs": ssl.CERT_REQUIRED, "server_hostname": "h", "ca_certs": "/ca.pem", "certfile": "/c.pem",
+        "keyfile": "/k.pem",
+    }  # fmt: skip
+    assert queues.broker_url(url) == "amqps://u:p@h:5671/v?heartbeat=5"
+    assert queues.tls_options("amqps://h//?ssl_cert_reqs=none") == {"cert_reqs": ssl.CERT_NONE}
+    assert queues.tls_options("amqps://h//?ssl_check_hostname=false") == {"cert_reqs": ssl.CERT_REQUIRED}
+    assert queues.tls_options("amqp://h//") is False
+    with pytest.raises(SettingsInvalid):
+        queues.tls_options("amqps://u:hunter2@h//?ssl_cert_reqs=perhaps")
+
+
+def test_whoever_sends_to_a_worker_does_not_make_its_queue() -> None:
+    own: Any = queues.worker_queues("w-1")[0]
+    sent_to: Any = queues.owner_queue(own.name)
+    shared: Any = queues.queue(queues.DISPATCH_QUEUE)
+    assert (own.no_declare, sent_to.no_declare, shared.no_declare) == (None, True, None)
+
+
+def test_only_on_rabbitmq_a_workers_queue_has_a_lifetime() -> None:
+    def lifetime(url: str) -> Any:
+        own: Any = queues.worker_queues("w-1", url)[0]
+        return own.expires
+
+    lifetimes = {url: lifetime(url) for url in ("redis://h", "memory://", "amqp://h")}
+    assert lifetimes == {"redis://h": None, "memory://": None, "amqp://h": queues.UNUSED_SECONDS}
