@@ -40,6 +40,7 @@ def _root(path: Path) -> Iterator[WorkspaceRoot]:
     # Trees here may be deeper than a recursive removal can follow.
     for key in list(opened.keys()):
         opened.delete(key)
+    opened.trash.join()
     opened.empty_trash()
 
 
