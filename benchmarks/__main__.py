@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import crowd, held, idle
+from benchmarks import crowd, held, idle, kept
 from benchmarks.bare import BEST_AT_ONCE, Floor
 from benchmarks.burst import Burst, Target, alternate, ratio
 from benchmarks.engine import engine
-from benchmarks.files import FileCalls
+from benchmarks.files import MIB, FileCalls, Line
 from benchmarks.service import Service, embedded, fleet
 from benchmarks.workloads import Commands, EarlierShape, Lives, budget, files
 
 CONSOLE = Console(width=140)
-COMMANDS = ("engine", "embedded", "fleet", "files")
+COMMANDS = ("engine", "embedded", "fleet", "files", "kept")
 #: What is asked of a worker beside commands: not in the short run unless it is asked for.
 NODE = ("lives", "idle", "held", "crowd")
 #: ``lives`` at once: create and release wait for disks and messages, so more of them find the best rate.
@@ -33,17 +33,22 @@ LIVES_AT_ONCE = (4, 16)
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """``pairs`` of ``serial`` commands one at a time, and of ``parallel`` ones at each of ``clients``."""
+    """``pairs`` of ``serial`` commands one at a time, and of ``parallel`` ones at each of ``clients``.
+
+    ``kept_bytes``: of a workspace whose snapshot is made and restored in ``kept_pairs``.
+    """
 
     pairs: int
     serial: int
     parallel: int
     clients: tuple[int, ...]
     shape: int
+    kept_pairs: int
+    kept_bytes: int
 
 
-SHORT = Scale(pairs=5, serial=20, parallel=64, clients=(32,), shape=120)
-FULL = Scale(pairs=15, serial=40, parallel=200, clients=(16, 32, 64), shape=600)
+SHORT = Scale(5, serial=20, parallel=64, clients=(32,), shape=120, kept_pairs=3, kept_bytes=64 * MIB)
+FULL = Scale(15, serial=40, parallel=200, clients=(16, 32, 64), shape=600, kept_pairs=5, kept_bytes=1024 * MIB)
 
 
 def main() -> None:
@@ -58,8 +63,13 @@ def main() -> None:
                 with start() as service:
                     measure_service(service, floor, scale)
         if "files" in options.only:
-            with embedded() as service:
-                measure_files(service, floor, scale)
+            with embedded() as service, FileCalls(service) as lines:
+                measure_lines("files, over HTTP to the embedded service", lines, floor, scale.pairs)
+        if "kept" in options.only:
+            with kept.snapshots(scale.kept_bytes) as lines:
+                measure_lines("snapshots, to and from an S3 server", lines, floor, scale.kept_pairs)
+            with embedded() as service, kept.attaching(service) as lines:
+                measure_lines("templates, over HTTP to the embedded service", lines, floor, scale.pairs)
         measure_node(set(options.only), floor, scale)
 
 
@@ -89,7 +99,7 @@ def lives(service: Service, floor: Floor, scale: Scale) -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench")
-    everything = f"15 pairs, 16 to 64 clients, and {', '.join(NODE)}"
+    everything = f"15 pairs, 16 to 64 clients, snapshots of 1 GiB, and {', '.join(NODE)}"
     parser.add_argument("--full", action="store_true", help=everything)
     parser.add_argument("--only", nargs="+", choices=(*COMMANDS, *NODE))
     options = parser.parse_args()
@@ -118,15 +128,15 @@ def measure_service(service: Service, floor: Floor, scale: Scale) -> None:
     CONSOLE.print(details(service, commands, scale))
 
 
-def measure_files(service: Service, floor: Floor, scale: Scale) -> None:
+def measure_lines(title: str, lines: list[Line], floor: Floor, count: int) -> None:
+    """``count`` pairs of each."""
     columns = ("call", "p50 ms", "against", "its p50 ms", "p50 : its p50")
-    table = Table(*columns, title="files, over HTTP to the embedded service", title_justify="left")
-    with FileCalls(service) as lines:
-        for line in lines:
-            bare = line.against(floor)
-            pairs = alternate(line.call, bare, scale.pairs, line.count, at_once=1, floor_at_once=1)
-            ours, theirs = (statistics.median(p50(pair[side]) for pair in pairs) * 1e3 for side in (0, 1))
-            table.add_row(line.call.name, f"{ours:.1f}", bare.name, f"{theirs:.1f}", str(ratio(pairs, p50)))
+    table = Table(*columns, title=title, title_justify="left")
+    for line in lines:
+        bare = line.against(floor)
+        pairs = alternate(line.call, bare, count, line.count, at_once=1, floor_at_once=1)
+        ours, theirs = (statistics.median(p50(pair[side]) for pair in pairs) * 1e3 for side in (0, 1))
+        table.add_row(line.call.name, f"{ours:.1f}", bare.name, f"{theirs:.1f}", str(ratio(pairs, p50)))
     CONSOLE.print(table)
 
 

@@ -57,7 +57,7 @@ class Program:
 class Line:
     """One comparison. ``floor`` is None for the exec floor; ``count`` calls make a burst."""
 
-    call: Call
+    call: Target
     floor: Program | None
     count: int
 

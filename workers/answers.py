@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, cast
 
 from sandloom.clock import rfc3339
@@ -72,7 +71,7 @@ def page_answer(path: str, page: Page) -> dict[str, Any]:
 
 
 def entry_answer(entry: Entry) -> dict[str, Any]:
-    return asdict(entry)
+    return entry._asdict()
 
 
 def _text(data: bytes | None) -> str | None:

@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from typing import Any
 
 import zstandard
@@ -30,6 +30,7 @@ from sandloom.execution.tree_walk import TreeBounds
 from sandloom.execution.workspace import WorkspaceRoot
 from sandloom.ids import SandboxKey
 from sandloom.objects import ObjectMissing, ObjectStore
+from sandloom.objects.ahead import ahead
 from sandloom.objects.digests import PartDigests, checked_parts
 from sandloom.telemetry import get_logger
 
@@ -41,9 +42,12 @@ MAX_BYTES = 64 << 30
 PART_BYTES = 4 << 20
 MAX_MANIFEST_BYTES = 16 << 20
 #: 3 is zstd's own default; the window bounds what unpacking takes.
-_LEVEL = 3
+LEVEL = 3
 _MAX_WINDOW_BYTES = 1 << 27
 _PIECE_BYTES = 256 * 1024
+#: Pieces that are packed while a part is on its way to the store, and parts that come while one is unpacked.
+_PACKED_AHEAD = 64
+_PARTS_AHEAD = 2
 
 
 class Snapshots:
@@ -133,8 +137,11 @@ class Snapshots:
         digests = PartDigests(PART_BYTES)
         fd = os.open(getattr(directories, name), SCAN_FLAGS)
         try:
-            with ArchiveOut(fd, f"/{name}", None, BOUNDS, MAX_BYTES, nullcontext, ExitStack()) as archive:
-                size_bytes = self._store.put(f"{place}{name}.tar.zst", digests.over(_compressed(archive.chunks())))
+            with (
+                ArchiveOut(fd, f"/{name}", None, BOUNDS, MAX_BYTES, nullcontext, ExitStack()) as archive,
+                closing(ahead(_compressed(archive.chunks()), _PACKED_AHEAD)) as packed,
+            ):
+                size_bytes = self._store.put(f"{place}{name}.tar.zst", digests.over(packed))
         except FileFault as fault:
             raise SnapshotFailed(fault.detail) from fault
         if archive.skipped:
@@ -148,8 +155,11 @@ class Snapshots:
             extraction = Extraction(member_fd, staging_fd, BOUNDS, MAX_BYTES)
             reader = TarReader(extraction)
             try:
-                with self._get(f"{place}{name}.tar.zst") as chunks:
-                    for piece in _plain(checked_parts(chunks, parts, manifest["part_bytes"])):
+                with (
+                    self._get(f"{place}{name}.tar.zst") as chunks,
+                    closing(ahead(checked_parts(chunks, parts, manifest["part_bytes"]), _PARTS_AHEAD)) as whole,
+                ):
+                    for piece in _plain(whole):
                         reader.feed(piece)
                 reader.finish()
                 extraction.settle()
@@ -197,7 +207,7 @@ def _all_of(key: SandboxKey) -> str:
 
 
 def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    compressor: Any = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).chunker(chunk_size=_PIECE_BYTES)
+    compressor: Any = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).chunker(chunk_size=_PIECE_BYTES)
     for chunk in chunks:
         yield from compressor.compress(chunk)
     yield from compressor.finish()
@@ -218,10 +228,10 @@ class _Source:
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
-        self._held = b""
+        self._held = memoryview(b"")
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int) -> memoryview:
         if not self._held:
-            self._held = next(self._chunks, b"")
-        taken, self._held = (self._held, b"") if size < 0 else (self._held[:size], self._held[size:])
+            self._held = memoryview(next(self._chunks, b""))
+        taken, self._held = self._held[:size], self._held[size:]
         return taken

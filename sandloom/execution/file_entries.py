@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import os
 import stat
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from sandloom.execution.paths import SandboxPath
 
@@ -23,8 +25,7 @@ _TYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One file, never of what a link points to.
 
     ``name`` and ``path`` show bytes that are not UTF-8 as U+FFFD; then ``name_base64`` and ``path_base64`` have the
@@ -42,16 +43,28 @@ class Entry:
 
 
 def entry_of(path: SandboxPath, found: os.stat_result) -> Entry:
-    return Entry(
-        name=path.name.decode("utf-8", "replace"),
-        path=path.text,
-        type=_TYPES.get(stat.S_IFMT(found.st_mode), "other"),
-        size_bytes=found.st_size,
-        modified_at=rfc3339(found.st_mtime_ns),
-        mode=f"{stat.S_IMODE(found.st_mode):04o}",
-        name_base64=exact(path.name),
-        path_base64=exact(path.raw),
-    )
+    name = path.name.decode("utf-8", "replace")
+    return _entry(name, path.text, found)._replace(name_base64=exact(path.name), path_base64=exact(path.raw))
+
+
+def entries_in(directory: SandboxPath) -> Callable[[bytes, os.stat_result], Entry]:
+    """``entry_of`` for names in the directory, with less work for each."""
+    above = f"{directory.text}/" if exact(directory.raw) is None else None
+
+    def entry(name: bytes, found: os.stat_result) -> Entry:
+        if above is not None:
+            with suppress(UnicodeDecodeError):
+                text = name.decode()
+                return _entry(text, above + text, found)
+        return entry_of(directory.child(name), found)
+
+    return entry
+
+
+def _entry(name: str, path: str, found: os.stat_result) -> Entry:
+    mode = found.st_mode
+    kind = _TYPES.get(stat.S_IFMT(mode), "other")
+    return Entry(name, path, kind, found.st_size, rfc3339(found.st_mtime_ns), f"{mode & 0o7777:04o}")
 
 
 def rfc3339(time_ns: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -12,6 +13,9 @@ from sandloom.execution.directory_entries import DirectoryEntry, entries_of
 from sandloom.execution.openat import SCAN_FLAGS
 
 _BUFFER_BYTES = 16 << 10  # one for each level
+#: What this machine lacks or breaks. Any other error says that an entry is closed to this user, leased, or of another
+#: kind by now.
+NOT_OF_THE_ENTRY = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,8 @@ class _Level:
 
 
 class TreeWalk:
-    """Everything below a directory, parents before what they hold, in the file systems' own order.
+    """Everything below a directory, parents before what they hold, in the file systems' own order. Raises OSError for
+    what is wrong with this machine.
 
     What vanishes or changes its kind is left out. ``skipped`` counts directories that could not be read; ``cut`` names
     the bound that ended the walk or kept it out of a directory.
@@ -97,8 +102,10 @@ class TreeWalk:
     def _next(self, level: _Level) -> DirectoryEntry | None:
         try:
             return next(level.entries, None)
-        except OSError:
-            self.skipped += 1
+        except OSError as error:
+            if error.errno in NOT_OF_THE_ENTRY:
+                raise
+            self.skipped += error.errno != errno.ENOENT
             return None
 
     def _within(self) -> bool:
@@ -125,7 +132,9 @@ class TreeWalk:
             fd = os.open(found.name, SCAN_FLAGS, dir_fd=found.parent_fd)
         except FileNotFoundError:
             return
-        except OSError:  # closed to the sandbox's own user, or a link by now
+        except OSError as error:
+            if error.errno in NOT_OF_THE_ENTRY:
+                raise
             self.skipped += 1
             return
         levels.append(_Level(fd, found.parts))

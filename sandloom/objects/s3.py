@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Parts of one object: at most 10,000, hence 160 GB. Few of them are in memory at a time.
-PART_BYTES = 16 * 1024 * 1024
+#: Parts of one object: at most 10,000, hence 80 GB. Few of them are in memory at a time.
+PART_BYTES = 8 * 1024 * 1024
 CHUNK_BYTES = 256 * 1024
 _MISSING = frozenset({"404", "NoSuchKey", "NotFound", "NoSuchBucket"})
 _OWN_BUCKET = frozenset({"BucketAlreadyOwnedByYou", "BucketAlreadyExists"})

@@ -75,7 +75,8 @@ class Files:
         cursor: str | None = None
         while True:
             params = {**path_fields(path), "limit": _PAGE, "cursor": cursor}
-            page = FileList.model_validate(self._sandbox.fenced("GET", "/files/list", params=params, safe=True).json())
+            answer = self._sandbox.fenced("GET", "/files/list", params=params, safe=True)
+            page = FileList.model_validate_json(answer.content)
             yield from page.entries
             cursor = page.cursor
             if cursor is None:
@@ -161,7 +162,7 @@ class Files:
     def _bytes(self, route: str, path: Place) -> Iterator[Iterator[bytes]]:
         try:
             with self._transport.stream(f"{self._sandbox.path}{route}", params=self._fence(path)) as response:
-                yield response.iter_bytes(_CHUNK_BYTES)
+                yield response.iter_bytes()
         except httpx.TransportError as error:
             raise unreachable(error) from error
 

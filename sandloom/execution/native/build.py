@@ -1,6 +1,6 @@
-"""``python -m sandloom.execution.native.build``: compiles ``start.c`` and ``exe.c`` where a compiler is there.
+"""``python -m sandloom.execution.native.build``: compiles what is here in C where a compiler is there.
 
-Exit status 0 also without one: the spawner does without. 1 when the compiler or every directory fails.
+Exit status 0 also without one: Python does the same. 1 when the compiler or every directory fails.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ def _compile(argv: list[str]) -> None:
 
 def main() -> int:
     try:
-        built = build() and build(library.EXE_SOURCE)
+        built = [build(source) for source in library.SOURCES]
     except BuildFailed as error:
-        print(f"the native helper cannot be built, commands start a little slower: {error}", file=sys.stderr)
+        print(f"the native helpers cannot be built, commands and archives take longer: {error}", file=sys.stderr)
         return 1
-    if built is None:
-        print("no C compiler: commands start a little slower", file=sys.stderr)
+    if None in built:
+        print("no C compiler: commands and archives take longer", file=sys.stderr)
     return 0
 
 

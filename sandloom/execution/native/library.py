@@ -11,6 +11,9 @@ from pathlib import Path
 SOURCE = Path(__file__).with_name("start.c")
 #: What answers for /proc/self/exe where there is no /proc; nothing of the worker loads it.
 EXE_SOURCE = Path(__file__).with_name("exe.c")
+#: Writes trees as archives.
+ARCHIVE_SOURCE = SOURCE.with_name("archive.c")
+SOURCES = (SOURCE, EXE_SOURCE, ARCHIVE_SOURCE)
 _PACKAGE_DIRECTORY = SOURCE.parent / "build"
 _LOOSE = stat.S_IWGRP | stat.S_IWOTH
 

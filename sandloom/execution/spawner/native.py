@@ -107,17 +107,20 @@ class NeverRan(Exception):
 def load(path: str) -> Native | None:
     """The library at ``path``; ``None`` if it cannot be used, or if another user could have written it."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    try:
-        info = os.fstat(fd)
-        if info.st_uid not in {0, os.geteuid()} or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            return None
-        # By its descriptor: what was looked at is what is loaded.
-        library = ctypes.CDLL(f"/proc/self/fd/{fd}")
+        library = open_library(path)
         return Native(library) if library.sandloom_usable() else None
     except (OSError, AttributeError):
         return None
+
+
+def open_library(path: str) -> ctypes.CDLL:
+    """Raises ``OSError`` for what is no library, and for one that another user could have written."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        info = os.fstat(fd)
+        if info.st_uid not in {0, os.geteuid()} or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(errno.EPERM, "another user could have written it", path)
+        # By its descriptor: what was looked at is what is loaded.
+        return ctypes.CDLL(f"/proc/self/fd/{fd}", use_errno=True)
     finally:
         os.close(fd)

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from sandloom.execution import archive_native, openat
 from sandloom.execution.files import FileLimits, SandboxFiles
+from sandloom.execution.native import build, library
 from sandloom.execution.workspace import WorkspaceRoot
 from tests.services.account import remove_tree
+from tests.services.need import missing
 from tests.unit.execution_files.people import GID, ROOTLESS, UID
 
 KEY = ("default", "box")
@@ -37,6 +40,7 @@ def _root(path: Path) -> Iterator[WorkspaceRoot]:
     # Trees here may be deeper than a recursive removal can follow.
     for key in list(opened.keys()):
         opened.delete(key)
+    opened.trash.join()
     opened.empty_trash()
 
 
@@ -50,3 +54,23 @@ def files(root: WorkspaceRoot) -> SandboxFiles:
 def workspace(root: WorkspaceRoot, files: SandboxFiles) -> Path:
     """The sandbox's ``/workspace`` as seen from the host."""
     return Path(root.directories(KEY).workspace)
+
+
+@pytest.fixture
+def compiled() -> None:
+    if build.build(library.ARCHIVE_SOURCE) is None:
+        missing("a C compiler")
+    archive_native.load.cache_clear()
+    assert archive_native.load() is not None
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def walking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what the kernel and a C compiler make possible, and without."""
+    if request.param == "plain":
+        monkeypatch.setattr(openat, "HAVE_OPENAT2", False)
+        monkeypatch.setattr(archive_native, "load", lambda: None)
+    else:
+        request.getfixturevalue("compiled")
+        if not openat.HAVE_OPENAT2:
+            pytest.skip("this kernel has no openat2")

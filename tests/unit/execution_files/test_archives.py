@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from sandloom.execution import openat
 from sandloom.execution.file_faults import FaultKind, FileFault
 from sandloom.execution.files import SandboxFiles
 from sandloom.execution.tree_walk import TreeBounds
@@ -23,12 +22,7 @@ from sandloom.execution.trees import SandboxTrees, TreeLimits
 from tests.unit.execution_files.archives import Entry, archive, info, left_out, pieces, unpacked
 from tests.unit.execution_files.people import GID, UID, kind_of, tree_of
 
-
-@pytest.fixture(params=["openat2", "walk"], autouse=True)
-def walking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "openat2" and not openat.HAVE_OPENAT2:
-        pytest.skip("this kernel has no openat2")
-    monkeypatch.setattr(openat, "HAVE_OPENAT2", request.param == "openat2")
+pytestmark = pytest.mark.usefixtures("walking")
 
 
 def out(files: SandboxFiles, path: str = "/workspace") -> bytes:

@@ -48,6 +48,22 @@ def test_a_small_directory_comes_sorted(files: SandboxFiles, workspace: Path) ->
     assert (page.total, page.has_more, page.cursor) == (8, False, None)
 
 
+@pytest.mark.parametrize("directory", ["plain", "odd\udcff"])
+def test_entries_are_described_as_each_alone_is(files: SandboxFiles, workspace: Path, directory: str) -> None:
+    top = workspace / directory
+    top.mkdir()
+    for name in ("a", "é", "odd\udc80", "new\nline"):
+        (top / name).write_text(name, errors="surrogateescape")
+    (top / "d").mkdir(0o750)
+    os.mkfifo(top / "fifo")
+    os.utime(top / "a", (10**11, -5))
+    os.chmod(top / "a", 0o4640)
+    found = files.listing(f"/workspace/{directory}", 100).entries
+    assert found == [files.stat(f"/workspace/{directory}/{name}") for name in sorted(os.listdir(top), key=os.fsencode)]
+    assert {entry.name_base64 is None for entry in found} == {True, False}
+    assert {entry.path_base64 is None for entry in found} == ({True, False} if directory == "plain" else {False})
+
+
 @pytest.mark.parametrize("limit", [1, 7, 25, 26])
 def test_pages_by_cursor_and_by_offset_are_the_same(files: SandboxFiles, workspace: Path, limit: int) -> None:
     names = sorted(fill(workspace, 25))

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from sandloom.execution import openat
 from sandloom.execution.file_faults import FaultKind, FileFault
 from sandloom.execution.files import SandboxFiles
 from sandloom.execution.workspace import WorkspaceRoot
 from tests.unit.execution_files.archives import archive, unpacked
 from tests.unit.execution_files.people import GID, UID, program, tree_of
 from workers.patterns import line_search
+
+pytestmark = pytest.mark.usefixtures("walking")
 
 SECONDS = float(os.environ.get("SANDBOX_TEST_SWAP_SECONDS", "0"))
 SECRETS = {"f": b"secret", "sub/f": b"secret"}
@@ -37,13 +38,6 @@ while not done.is_set():
     for _ in range(60):
         libc.renameat2(-100, b"d", -100, b"link", 2)
 """
-
-
-@pytest.fixture(params=["openat2", "walk"], autouse=True)
-def walking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "openat2" and not openat.HAVE_OPENAT2:
-        pytest.skip("this kernel has no openat2")
-    monkeypatch.setattr(openat, "HAVE_OPENAT2", request.param == "openat2")
 
 
 @pytest.fixture
