@@ -89,6 +89,11 @@ class Client:
         health: dict[str, Any] = self._transport.call("GET", "/healthz", safe=True).json()
         return health
 
+    def diagnostics(self) -> dict[str, Any]:
+        """The live workers and their load: what ``/sandboxes/diagnostics/runtime`` says. For operators."""
+        runtime: dict[str, Any] = self._transport.call("GET", "/sandboxes/diagnostics/runtime", safe=True).json()
+        return runtime
+
     def close(self) -> None:
         self._transport.close()
 
