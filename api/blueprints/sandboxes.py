@@ -64,7 +64,7 @@ def suspend_sandbox(call: Call, sandbox_id: str, query: NoQuery, body: Generatio
 
 
 @group.operation("POST", "/sandboxes/<sandbox_id>/resume", {200: ResumeAnswer})
-def resume_sandbox(call: Call, sandbox_id: str, query: NoQuery, body: EmptyBody | None = None) -> Response:
+def resume_sandbox(call: Call, sandbox_id: str, query: NoQuery, body: EmptyBody | None) -> Response:
     """Wake a suspended sandbox; its generation may be another one then."""
     route, resumed = call.services.sandbox_gateway.resume(call.sandbox(sandbox_id), call.principal.by)
     return answer(ResumeAnswer(**route_answer(route).model_dump(), resumed=resumed))

@@ -51,7 +51,7 @@ LIES = {
     "exec id": (Lie(r"^GET .*/files\?path=%2Fworkspace%2Fran", field(content_base64=twice)), "it ran 2 times"),
     "event stream": (Lie(r"^GET .*/events", without_one_event, once=True), "numbered [1, 2, 4"),
     "timeout": (Lie(r"^POST .*/exec .*alive; sleep", field(status="FAILED")), "FAILED"),
-    "cancel": (Lie(r"^POST .*/cancel", field(cancelled=False)), "it was not running"),
+    "cancel": (Lie(r"^GET .*/exec/[^/]+\?wait=25 ", field(status="SUCCEEDED")), "SUCCEEDED"),
     "files": (Lie(r"^GET .*/files\?path=%2Fworkspace%2Ftree", field(content_base64=flipped)), "not read as it was"),
     "byte channel": (Lie(r"^GET .*/files\?path=%2Fworkspace%2Flarge", field(content_base64=flipped)), "not read as"),
     "inside": (Lie(r"^POST .*/exec .*NoNewPrivs", field(stdout=lambda text: text + "writes /usr\n")), "may write to"),
@@ -97,7 +97,7 @@ def test_every_check_fails_where_the_service_answers_wrongly(service: LocalServi
     assert {name: detail for name, detail in failed.items() if LIES[name][1] not in detail} == {}
     for lie, name in (
         (Lie("GET /healthz", field(workers={"live": 0, "total": 0})), "health"),
-        (Lie("POST /api/v1/sandboxes/resolve", field(workspace="kept")), "resolve"),
+        (Lie("^POST /api/v1/sandboxes/verify-[^/]+ ", field(workspace="kept")), "resolve"),
     ):
         with LyingProxy(service.url, [lie]) as proxy:
             report = checked(proxy.url, service.token)
