@@ -68,17 +68,16 @@ class FleetChecks:
             check("another profile", self.other_profile)
             check("replicas", self.replicas)
             if check("a worker stops", self.stop):
-                self._patience = Patience.of(self._clients[0].health()["worker"])
-                for name, made in self._after_the_stop().items():
-                    check(name, made)
+                check("others work on", self.others_work_on)
+                if check("it leaves the view", self.leaves_the_view):
+                    for name, made in self._when_it_is_gone().items():
+                        check(name, made)
         finally:
             for box in self._boxes:
                 _release(self._clients[0], box.id)
 
-    def _after_the_stop(self) -> dict[str, Callable[[], str]]:
+    def _when_it_is_gone(self) -> dict[str, Callable[[], str]]:
         return {
-            "others work on": self.others_work_on,
-            "it leaves the view": self.leaves_the_view,
             "its command fails": self.command_fails,
             "new sandboxes go elsewhere": self.goes_elsewhere,
             "what it owned is reclaimed": self.reclaimed,
@@ -107,6 +106,7 @@ class FleetChecks:
 
     def placement(self) -> str:
         own = self._own()
+        demand(bool(own), "no live worker has the profile that the deployment declares")
         while len(self._boxes) < SANDBOXES or (len(self._boxes) < MOST_SANDBOXES and not all(map(self._on, own))):
             self._place(self._clients[len(self._boxes) % len(self._clients)])
         counts = Counter(box.route.worker_id for box in self._boxes)
@@ -141,6 +141,7 @@ class FleetChecks:
     def stop(self) -> str:
         """Something runs on each worker while one is stopped."""
         own = self._own()
+        self._patience = Patience.of(self._clients[0].health()["worker"])
         need(self._stop_command is not None and len(own) > 1, NEEDS_STOP)
         assert self._stop_command is not None
         for worker in own:

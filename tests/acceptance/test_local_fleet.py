@@ -16,6 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from sandloom import Client
+from sandloom.cli.verify_fleet import FleetChecks, Patience
+from sandloom.cli.verify_report import Report
+from tests.acceptance.client.lying_proxy import Lie, LyingProxy, field
 from tests.acceptance.worker_fleet import CLI, SHORT_LEASE
 from tests.services.account import free_port
 from tests.services.process import ROOT, Process, base_environment
@@ -97,12 +101,43 @@ def secrets_of(directory: Path) -> list[str]:
     return [(directory / name).read_text().strip() for name in files] + redis
 
 
-def test_a_fleet_passes_its_verification_loses_a_worker_and_leaves_nothing_running(fleet, ports):
+def checked_with_lies(flag: Path, port: int, token: str) -> dict[str, str]:
+    """Nothing is stopped; one replica hides worker-2 from then on, and answers with other files."""
+
+    def hidden(workers: list[dict]) -> list[dict]:
+        return [row for row in workers if not flag.exists() or row["worker_id"] != "worker-2"]
+
+    lies = [
+        Lie(r"^GET .*/diagnostics/runtime", field(workers=hidden)),
+        Lie(r"^GET .*/files\?path=%2Fworkspace%2Fshared", field(content_base64="b3RoZXI=")),
+    ]
+    report = Report(lambda outcome: None)
+    with (
+        LyingProxy(f"http://127.0.0.1:{port + 1}", lies) as proxy,
+        Client(f"http://127.0.0.1:{port}", token) as first,
+        Client(proxy.url, token) as second,
+    ):
+        FleetChecks([first, second], report, f"touch {flag}").run()
+    return {outcome.name: outcome.detail for outcome in report.outcomes if outcome.status == "fail"}
+
+
+def test_a_fleet_passes_its_verification_loses_a_worker_and_leaves_nothing_running(fleet, ports, tmp_path, monkeypatch):
     process, directory = fleet
     secrets = secrets_of(directory)
     assert len(secrets) == 5
     pids = pids_of(directory)
     assert len(pids) == 7
+    monkeypatch.setattr(Patience, "of", lambda worker: Patience(2, 2, 2))
+    monkeypatch.setattr(Patience, "SLACK_SECONDS", 2)
+    failed = checked_with_lies(tmp_path / "flag", ports[0], secrets[0])
+    assert "reads another file" in failed.pop("replicas")
+    assert "still said to run" in failed.pop("its command fails")
+    assert "still held" in failed.pop("what it owned is reclaimed")
+    assert "'generation': 1" in failed.pop("a superseded generation is refused").replace(
+        "generation=", "'generation': "
+    )
+    assert failed.keys() <= {"new sandboxes go elsewhere"}, failed
+
     report = verify(directory, ports[0], secrets[0])
     problems = [check for check in report["checks"] if check["status"] != "pass"]
     assert problems == []
