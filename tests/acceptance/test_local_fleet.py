@@ -24,7 +24,7 @@ from tests.acceptance.worker_fleet import CLI, SHORT_LEASE
 from tests.services.account import free_port
 from tests.services.process import ROOT, Process, base_environment
 
-pytestmark = [pytest.mark.server, pytest.mark.bwrap, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.server, pytest.mark.bwrap, pytest.mark.timeout(600)]
 
 CHECKS = {
     "health", "authorization", "isolation level", "resolve", "exec", "exec id", "event stream", "timeout", "cancel",
@@ -64,7 +64,7 @@ def verify(directory: Path, port: int, token: str) -> dict:
     argv = [*CLI, "verify", "--fleet", "--json", "--stop-worker-command", shlex.join(kill)]
     argv += [word for url in urls for word in ("--base-url", url)]
     environment = base_environment(SANDBOX_INTERNAL_TOKEN=token)
-    done = subprocess.run(argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode in (0, 1), done.stderr
     assert token not in done.stdout + done.stderr
     return json.loads(done.stdout)
