@@ -13,7 +13,7 @@ help:
 	@echo 'make test FAST=1  what needs no server;  ARGS="-k name" goes to pytest'
 	@echo 'make lint         ruff, mypy --strict, import direction'
 	@echo 'make bench        measures what a command costs;  ARGS=--full also what a worker costs'
-	@echo 'make fleet        two API replicas, two workers, beat and Flower over PostgreSQL and Redis'
+	@echo 'make fleet        two API replicas, three workers, beat and Flower over PostgreSQL, Redis and S3'
 	@echo 'make lock         pins the newest allowed dependencies again'
 
 demo:

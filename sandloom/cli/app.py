@@ -20,6 +20,7 @@ from sandloom.cli import (
     remote_sandboxes,
     remote_templates,
     servers,
+    verify,
 )
 from sandloom.cli.invocation import Invocation
 from sandloom.errors import SandloomError
@@ -82,6 +83,7 @@ for _module in (
     remote_sandboxes,
     remote_files,
     remote_templates,
+    verify,
 ):
     for _command in _module.COMMANDS:
         cli.add_command(_command)

@@ -13,6 +13,12 @@ from sandloom.settings import default_data_dir, read_token
 
 def connect(invocation: Invocation) -> Client:
     """A client for SANDBOX_BASE_URL (default: the local service) with the token of the environment, else of a file."""
+    url, token, tenant = access(invocation)
+    return Client(url, token, tenant=tenant)
+
+
+def access(invocation: Invocation) -> tuple[str, str, str | None]:
+    """The address, the token and the tenant to name. Raises Stop without a token."""
     environ = _with_fallback(invocation)
     url = base_url(environ)
     token = environ.get("SANDBOX_API_KEY") or environ.get("SANDBOX_INTERNAL_TOKEN") or read_token(data_dir(environ))
@@ -20,7 +26,7 @@ def connect(invocation: Invocation) -> Client:
         raise Stop(
             f"no token for {url}: set SANDBOX_API_KEY or SANDBOX_INTERNAL_TOKEN, or start a local 'sandloom up'", 1
         )
-    return Client(url, token, tenant=environ.get("SANDBOX_TENANT") or None)
+    return url, token, environ.get("SANDBOX_TENANT") or None
 
 
 def base_url(environ: Mapping[str, str]) -> str:

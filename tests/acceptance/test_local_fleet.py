@@ -1,21 +1,37 @@
-"""`make fleet`: the whole Procfile over servers of its own, driven once through each replica, and ended in order."""
+"""`make fleet`: the Procfile over servers of its own, verified while a worker is killed, then ended."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
+import shlex
+import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 
+from sandloom import Client
+from sandloom.cli.verify_fleet import FleetChecks, Patience
+from sandloom.cli.verify_report import Report
+from tests.acceptance.client.lying_proxy import Lie, LyingProxy, field
+from tests.acceptance.worker_fleet import CLI, SHORT_LEASE
 from tests.services.account import free_port
 from tests.services.process import ROOT, Process, base_environment
 
-pytestmark = [pytest.mark.server, pytest.mark.bwrap, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.server, pytest.mark.bwrap, pytest.mark.timeout(600)]
+
+CHECKS = {
+    "health", "authorization", "isolation level", "resolve", "exec", "exec id", "event stream", "timeout", "cancel",
+    "files", "byte channel", "inside", "separation", "suspend and resume", "generation", "release", "placement",
+    "another profile", "replicas", "a worker stops", "others work on", "it leaves the view", "its command fails",
+    "new sandboxes go elsewhere", "what it owned is reclaimed", "a superseded generation is refused",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -34,37 +50,104 @@ def fleet(postgres, redis_server, data_dir, tmp_path, ports):
     directory = data_dir / "fleet"
     argv = [sys.executable, "-m", "scripts.fleet", "--directory", directory]
     argv += ["--port", str(ports[0]), "--flower-port", str(ports[1])]
-    with Process(argv, log_path=tmp_path / "fleet.log") as process:
-        for text in (r"worker\.1 .*worker started", r"worker\.2 .*worker started"):
-            process.wait_for_output(text, timeout_seconds=120)
-        for text in (r"api\.1 .*Booting worker", r"api\.2 .*Booting worker", "Visit me at"):
+    with Process(argv, log_path=tmp_path / "fleet.log", env=base_environment(**SHORT_LEASE)) as process:
+        for name in ("worker-1", "worker-2", "worker-other"):
+            process.wait_for_output(rf"{name} .*worker started", timeout_seconds=120)
+        for text in (r"api-1 .*Booting worker", r"api-2 .*Booting worker", "Visit me at"):
             process.wait_for_output(text, timeout_seconds=60)
-        yield process, directory, f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[0] + 1}"
+        yield process, directory
 
 
-def quickstart(base_url: str, token: str) -> subprocess.CompletedProcess[str]:
-    environment = base_environment(SANDBOX_BASE_URL=base_url, SANDBOX_INTERNAL_TOKEN=token)
-    argv = [sys.executable, str(ROOT / "examples" / "quickstart.py")]
-    return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=100, check=False)
+def verify(directory: Path, port: int, token: str) -> dict:
+    kill = [sys.executable, "-m", "scripts.fleet", "--directory", str(directory), "--kill", "{worker_id}"]
+    urls = [f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port + 1}"]
+    argv = [*CLI, "verify", "--fleet", "--json", "--stop-worker-command", shlex.join(kill)]
+    argv += [word for url in urls for word in ("--base-url", url)]
+    environment = base_environment(SANDBOX_INTERNAL_TOKEN=token)
+    done = subprocess.run(argv, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    assert token not in done.stdout + done.stderr
+    return json.loads(done.stdout)
 
 
-def alive(pid_file: Path) -> bool:
-    return pid_file.exists() and Path("/proc", pid_file.read_text().split()[0]).exists()
+def flower_answers(port: int, password: str) -> int:
+    login = base64.b64encode(f"sandloom:{password}".encode()).decode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/workers", headers={"Authorization": f"Basic {login}"})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
 
 
-def test_two_replicas_and_two_workers_do_the_lifecycle_and_leave_nothing_running(fleet):
-    process, directory, first, second = fleet
-    token = (directory / "token").read_text().strip()
-    for base_url in (first, second):
-        run = quickstart(base_url, token)
-        assert run.returncode == 0, run.stdout + run.stderr
-    request = urllib.request.Request(f"{second}/healthz", headers={"Authorization": f"Bearer {token}"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        assert json.load(answer)["workers"]["live"] == 2
-    postmaster = directory / "postgres" / "data" / "postmaster.pid"
-    assert alive(postmaster)
-    assert process.stop(timeout_seconds=90) == 0
-    assert not alive(postmaster)
-    for name in ("token", "secret-key"):
-        assert (directory / name).stat().st_mode & 0o077 == 0
-    assert token not in process.output()
+def command_lines() -> str:
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            lines.append(path.read_text(errors="replace"))
+    return "\n".join(lines)
+
+
+def pids_of(directory: Path) -> list[int]:
+    return [int(path.read_text()) for path in (directory / "run").glob("*.pid")]
+
+
+def secrets_of(directory: Path) -> list[str]:
+    files = ["token", "secret-key", "flower-password", "postgres/password"]
+    for name in files:
+        assert (directory / name).stat().st_mode & 0o077 == 0, name
+    conf = (directory / "redis" / "redis.conf").read_text().splitlines()
+    redis = [line.split()[1] for line in conf if line.startswith("requirepass ")]
+    return [(directory / name).read_text().strip() for name in files] + redis
+
+
+def checked_with_lies(flag: Path, port: int, token: str) -> dict[str, str]:
+    """Nothing is stopped; one replica hides worker-2 from then on, and answers with other files."""
+
+    def hidden(workers: list[dict]) -> list[dict]:
+        return [row for row in workers if not flag.exists() or row["worker_id"] != "worker-2"]
+
+    lies = [
+        Lie(r"^GET .*/diagnostics/runtime", field(workers=hidden)),
+        Lie(r"^GET .*/files\?path=%2Fworkspace%2Fshared", field(content_base64="b3RoZXI=")),
+    ]
+    report = Report(lambda outcome: None)
+    with (
+        LyingProxy(f"http://127.0.0.1:{port + 1}", lies) as proxy,
+        Client(f"http://127.0.0.1:{port}", token) as first,
+        Client(proxy.url, token) as second,
+    ):
+        FleetChecks([first, second], report, f"touch {flag}").run()
+    return {outcome.name: outcome.detail for outcome in report.outcomes if outcome.status == "fail"}
+
+
+def test_a_fleet_passes_its_verification_loses_a_worker_and_leaves_nothing_running(fleet, ports, tmp_path, monkeypatch):
+    process, directory = fleet
+    secrets = secrets_of(directory)
+    assert len(secrets) == 5
+    pids = pids_of(directory)
+    assert len(pids) == 7
+    monkeypatch.setattr(Patience, "of", lambda worker: Patience(2, 2, 2))
+    monkeypatch.setattr(Patience, "SLACK_SECONDS", 2)
+    failed = checked_with_lies(tmp_path / "flag", ports[0], secrets[0])
+    assert "reads another file" in failed.pop("replicas")
+    assert "still said to run" in failed.pop("its command fails")
+    assert "still held" in failed.pop("what it owned is reclaimed")
+    assert "'generation': 1" in failed.pop("a superseded generation is refused").replace(
+        "generation=", "'generation': "
+    )
+    assert failed.keys() <= {"new sandboxes go elsewhere"}, failed
+
+    report = verify(directory, ports[0], secrets[0])
+    problems = [check for check in report["checks"] if check["status"] != "pass"]
+    assert problems == []
+    assert {check["name"] for check in report["checks"]} == CHECKS
+    assert report["passed"] is True
+    assert (flower_answers(ports[1], "wrong"), flower_answers(ports[1], secrets[2])) == (401, 200)
+    lines = command_lines()
+    assert "postgres" in lines
+    assert [secret for secret in secrets if secret in lines] == []
+    postmaster = int((directory / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
+    assert process.stop(signal.SIGINT, timeout_seconds=90) == 0
+    assert [pid for pid in [*pids, postmaster] if Path("/proc", str(pid)).exists()] == []
+    assert [secret for secret in secrets if secret in process.output()] == []

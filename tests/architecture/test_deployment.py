@@ -2,58 +2,119 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
+import subprocess
 import tomllib
 
 import click
 import pytest
 import yaml
 
+from sandloom.execution.seccomp_rules import ALWAYS
 from tests.architecture.tree import ROOT
 
 
 class Loader(yaml.SafeLoader):
-    """Knows Compose's own tag as well."""
+    """Knows Compose's own tags as well."""
 
 
 def overridden(loader: Loader, node: yaml.SequenceNode) -> list:
     return loader.construct_sequence(node)
 
 
-Loader.add_constructor("!override", overridden)
+for tag in ("!override", "!reset"):
+    Loader.add_constructor(tag, overridden)
+
+FILES = ("compose.yaml", "compose.fleet.yaml")
+#: What an engine grants every container by itself.
+GRANTED = {
+    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW",
+    "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
+}  # fmt: skip
 
 
 def services(*names: str) -> dict:
+    """By name; one that extends another has what that one says, unless it says otherwise."""
     found: dict = {}
     for name in names:
         found |= yaml.load((ROOT / name).read_text(encoding="utf-8"), Loader)["services"]
+    for service in found.values():
+        if "extends" in service:
+            base = yaml.load((ROOT / service["extends"]["file"]).read_text(encoding="utf-8"), Loader)["services"]
+            for key, value in base[service["extends"]["service"]].items():
+                service[key] = (
+                    {**value, **service[key]} if key == "environment" and key in service else (service.get(key, value))
+                )
     return found
 
 
 def test_the_worker_gets_what_bubblewrap_needs_and_no_privilege():
-    worker = services("compose.yaml")["worker"]
-    assert {"seccomp=unconfined", "systempaths=unconfined"} <= set(worker["security_opt"])
-    for name, service in services("compose.yaml", "compose.fleet.yaml").items():
-        assert not {"privileged", "cap_add", "pid", "network_mode"} & set(service), name
+    for name, service in services(*FILES).items():
+        assert not {"privileged", "pid", "network_mode", "devices", "userns_mode"} & set(service), name
+        assert service["cap_drop"] == ["ALL"], name
+        assert set(service.get("cap_add", [])) <= (GRANTED if name.startswith("worker") else set()), name
+        assert service["read_only"] is True, name
+        assert "no-new-privileges:true" in service["security_opt"], name
+        assert ("systempaths=unconfined" in service["security_opt"]) == name.startswith("worker"), name
+        assert not any("docker.sock" in volume for volume in service.get("volumes", [])), name
 
 
-def test_ports_are_open_on_this_machine_only():
-    ports = [
-        port for service in services("compose.yaml", "compose.fleet.yaml").values() for port in service.get("ports", [])
-    ]
-    assert ports
-    assert all(port.startswith("127.0.0.1:") for port in ports)
+def test_the_worker_s_seccomp_profile_is_what_commands_lose_but_for_what_making_a_sandbox_needs():
+    assert "seccomp=docker/seccomp.json" in services("compose.yaml")["worker"]["security_opt"]
+    profile = json.loads((ROOT / "docker" / "seccomp.json").read_text(encoding="utf-8"))
+    (denied,) = profile["syscalls"]
+    assert (profile["defaultAction"], denied["action"]) == ("SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO")
+    needed = {"keyctl", "mount", "umount2", "pivot_root", "clone3", "setns", "quotactl", "quotactl_fd"}
+    assert set(denied["names"]) == {call for calls in ALWAYS.values() for call in calls} - needed
 
 
-def test_no_password_has_a_default():
-    text = (ROOT / "compose.yaml").read_text(encoding="utf-8")
-    for name in ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "SANDBOX_INTERNAL_TOKEN", "SANDBOX_SECRET_KEY"):
+def test_every_service_has_a_health_check_bounds_and_a_restart():
+    for name, service in services(*FILES).items():
+        assert {"mem_limit", "pids_limit", "init", "networks"} <= set(service), name
+        if name != "schema":
+            assert service["restart"] == "unless-stopped", name
+            assert service["healthcheck"]["test"], name
+
+
+def test_ports_are_open_on_this_machine_only_and_those_of_one_service_alone():
+    for file, only in (("compose.yaml", {"api"}), ("compose.fleet.yaml", {"proxy"})):
+        open_ports = {name: ports for name, service in services(file).items() if (ports := service.get("ports"))}
+        assert set(open_ports) == only
+        assert all(port.startswith("127.0.0.1:") for ports in open_ports.values() for port in ports)
+
+
+def test_two_workers_of_one_machine_never_share_a_user_id():
+    blocks = sorted(
+        (s["environment"]["SANDBOX_UID_START"], s["environment"]["SANDBOX_UID_END"])
+        for name, s in services("compose.fleet.yaml").items()
+        if name.startswith("worker-")
+    )
+    assert len(blocks) == 3
+    assert all(one[1] < other[0] for one, other in itertools.pairwise(blocks))
+
+
+def test_no_password_has_a_default_and_one_command_makes_them_all(tmp_path):
+    text = "".join((ROOT / name).read_text(encoding="utf-8") for name in FILES)
+    file = tmp_path / "env"
+    for expected in (0, 1):  # the second time it is there
+        assert subprocess.run([ROOT / "docker" / "new-passwords", file], check=False).returncode in (
+            expected,
+            2 * expected,
+        )
+    made = dict(line.split("=") for line in file.read_text().splitlines())
+    assert file.stat().st_mode & 0o077 == 0
+    assert len(set(made.values())) == len(made) == 7
+    assert all(re.fullmatch("[0-9a-f]{48}", value) for value in made.values())
+    for name in made:
         assert f"${{{name}:?" in text, name
         assert f"${{{name}:-" not in text, name
+    assert set(re.findall(r"\$\{([A-Z_]+):\?", text)) == set(made)
 
 
 def test_servers_are_waited_for_by_their_health():
-    found = services("compose.yaml")
+    found = services(*FILES)
     for name, service in found.items():
         for needed, condition in service.get("depends_on", {}).items():
             healthy = condition["condition"] == "service_healthy"
@@ -65,7 +126,7 @@ def test_compose_files_name_settings_that_exist():
 
     used = {
         name
-        for service in services("compose.yaml", "compose.fleet.yaml").values()
+        for service in services(*FILES).values()
         for name in service.get("environment", {})
         if name.startswith("SANDBOX_")
     }
@@ -88,11 +149,7 @@ def test_the_procfile_and_compose_run_commands_that_exist():
     from sandloom.cli.app import cli
 
     words = re.findall(r"\bsandloom ([a-z]+)", (ROOT / "Procfile").read_text(encoding="utf-8"))
-    words += [
-        s["command"][1]
-        for s in services("compose.yaml", "compose.fleet.yaml").values()
-        if s.get("command", [""])[0] == "sandloom"
-    ]
+    words += [s["command"][1] for s in services(*FILES).values() if s.get("command", [""])[0] == "sandloom"]
     assert set(words) >= {"api", "worker", "beat", "flower", "db"}
     assert isinstance(cli, click.Group)
     assert set(words) <= set(cli.commands)
