@@ -12,9 +12,9 @@ import signal
 import sys
 from pathlib import Path
 
+from tests.chaos.fleet import Servers
 from tests.chaos.mutants import MUTANTS, mutated
 from tests.chaos.run import Plan, Report, chaos
-from tests.chaos.fleet import Servers
 from tests.services.account import passable_directory, remove_tree
 from tests.services.postgres import PostgresServer
 from tests.services.process import ROOT

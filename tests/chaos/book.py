@@ -1,7 +1,7 @@
 """What callers were promised, and what commands wrote about themselves.
 
-Every command appends its id to a file, and a lasting one also the time, again and again. The files are hard links into a
-directory of the harness, so that they outlive the sandbox.
+Every command appends its id to a file, and a lasting one also the time, again and again. The files have a second name
+in a directory of the harness, so that they outlive the sandbox.
 """
 
 from __future__ import annotations

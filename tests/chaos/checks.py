@@ -1,4 +1,4 @@
-"""What must be true when everything has come to rest: from the records, from what commands wrote, and on the machine."""
+"""What must be true once everything has come to rest: in the records, in what commands wrote, and on the machine."""
 
 from __future__ import annotations
 

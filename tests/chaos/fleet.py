@@ -1,5 +1,5 @@
-"""The fleet that is hurt: two API replicas, two workers, two beats, each with a way of its own to the database, and each
-started again whenever it ends."""
+"""The fleet that is hurt: two API replicas, two workers, two beats, each with a way of its own to the database, and
+each started again whenever it ends."""
 
 from __future__ import annotations
 
@@ -187,9 +187,7 @@ class ChaosFleet(WorkerFleet):
 
         return ["worker", "--id", name], environ
 
-    def _member(
-        self, name: str, what: tuple[list[str], Mapping[str, str] | Callable[[], Mapping[str, str]]]
-    ) -> Member:
+    def _member(self, name: str, what: tuple[list[str], Mapping[str, str] | Callable[[], Mapping[str, str]]]) -> Member:
         proxy = Proxy(self.servers.postgres.port)
         url = make_url(self.environ["SANDBOX_DATABASE_URL"]).set(host="127.0.0.1", port=proxy.port)
         through = {"SANDBOX_DATABASE_URL": url.render_as_string(hide_password=False)}

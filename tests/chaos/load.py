@@ -130,9 +130,7 @@ class Caller:
         self.book.order(Order(ExecKey("default", self.box.id, exec_id), stdout, lasting))
         return exec_id, f"echo {exec_id} >> {RAN}; " + script.format(id=exec_id, beats=BEATS)
 
-    def start(
-        self, script: str, stdout: bytes | None = None, *, timeout: int = 30, lasting: bool = False
-    ) -> Process:
+    def start(self, script: str, stdout: bytes | None = None, *, timeout: int = 30, lasting: bool = False) -> Process:
         exec_id, text = self.order(script, stdout, lasting=lasting)
         command, scope = ["bash", "-c", text], f"scope-{exec_id}"
         process = self.box.start(command, exec_id=exec_id, scope=scope, timeout=timeout)
@@ -196,7 +194,10 @@ def cancel(caller: Caller) -> None:
 
 
 def files(caller: Caller) -> None:
-    path, data = f"/workspace/file-{caller.rng.randrange(1 << 40):x}", caller.rng.randbytes(caller.rng.randrange(40_000))
+    path, data = (
+        f"/workspace/file-{caller.rng.randrange(1 << 40):x}",
+        caller.rng.randbytes(caller.rng.randrange(40_000)),
+    )
     caller.box.files.write(path, data)
     if caller.box.files.read(path) != data:
         caller.book.fault(f"{caller.box.id}: {path} has other content than was written")

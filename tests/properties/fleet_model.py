@@ -50,7 +50,7 @@ class Clock:
             "CREATE TABLE by_hand.clock (at timestamptz NOT NULL)",
             f"INSERT INTO by_hand.clock VALUES (to_timestamp({self.seconds}))",
             f"{function} AS 'SELECT at FROM by_hand.clock'",
-            f"ALTER DATABASE \"{self._db.engine.url.database}\" SET search_path = by_hand, public, pg_catalog",
+            f'ALTER DATABASE "{self._db.engine.url.database}" SET search_path = by_hand, public, pg_catalog',
         ):
             self._db.write(lambda connection, text=statement: connection.exec_driver_sql(text))  # type: ignore[misc]
         self._db.engine.dispose()
