@@ -18,6 +18,7 @@ from tests.chaos.run import Plan, Report, chaos
 from tests.services.account import passable_directory, remove_tree
 from tests.services.postgres import PostgresServer
 from tests.services.process import ROOT
+from tests.services.rabbitmq import RabbitServer
 from tests.services.redis import RedisServer
 
 
@@ -32,8 +33,8 @@ def main() -> int:
             return mutants(options, servers, directory)
         return seeds(options, servers, directory)
     finally:
-        servers.redis.stop()
-        servers.postgres.stop()
+        for server in servers:
+            server.stop()
         if options.keep:
             print(f"kept: {directory}")
         else:
@@ -54,11 +55,10 @@ def parse() -> argparse.Namespace:
 
 
 def open_servers(directory: Path, broker: str) -> Servers:
-    if broker == "rabbitmq":
-        sys.exit("RabbitMQ: no server for tests here yet")
-    servers = Servers(PostgresServer(directory / "postgres"), RedisServer(directory / "redis"))
-    servers.postgres.start()
-    servers.redis.start()
+    rabbitmq = RabbitServer(directory / "rabbitmq") if broker == "rabbitmq" else None
+    servers = Servers(PostgresServer(directory / "postgres"), RedisServer(directory / "redis"), rabbitmq)
+    for server in servers:
+        server.start()
     return servers
 
 

@@ -7,10 +7,9 @@ import contextlib
 import itertools
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from sqlalchemy import make_url
 
@@ -22,6 +21,7 @@ from tests.services.account import free_port
 from tests.services.postgres import PostgresServer
 from tests.services.process import ROOT, Process, base_environment
 from tests.services.proxy import Proxy
+from tests.services.rabbitmq import RabbitServer
 from tests.services.redis import RedisServer
 
 SETTINGS = {
@@ -40,21 +40,16 @@ _FOREVER_SECONDS = 1e6
 _PAUSE_SECONDS = 0.3
 
 
-class Broker(Protocol):
-    """What carries doorbells, as a server of its own."""
-
-    def new_url(self) -> str: ...
-
-    def restart(self, empty: bool = False) -> None: ...
-
-
 @dataclass(frozen=True)
 class Servers:
     """``broker`` is None where Redis is the broker too."""
 
     postgres: PostgresServer
     redis: RedisServer
-    broker: Broker | None = None
+    broker: RabbitServer | None = None
+
+    def __iter__(self) -> Iterator[PostgresServer | RedisServer | RabbitServer]:
+        return iter([self.postgres, self.redis, *([] if self.broker is None else [self.broker])])
 
 
 class Member:

@@ -192,9 +192,3 @@ def test_the_audit_tells_a_sandboxs_life(api: Api, http: httpx.Client) -> None:
     assert audit["history"][0]["created_by"] == "operator"
     assert audit["history"][0]["ready_at"] is not None
     assert http.get("/api/v1/sandboxes/none/audit").json()["code"] == "SANDBOX_NOT_FOUND"
-
-
-def test_a_resume_needs_no_body(http: httpx.Client) -> None:
-    http.post("/api/v1/sandboxes/resolve", json={"sandbox_id": "box", "workspace_scope_id": "scope"})
-    answer = http.post("/api/v1/sandboxes/box/resume")
-    assert (answer.status_code, answer.json().get("resumed")) == (200, False), answer.text
