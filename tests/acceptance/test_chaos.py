@@ -24,4 +24,4 @@ def test_every_promise_is_kept_while_every_fault_strikes(
     report = chaos(plan, Servers(private_postgres, private_redis), data_dir)
     print(report)
     assert not report.faults, f"seed {plan.seed}"
-    assert len(report.strikes) == 9
+    assert len(report.strikes) == 10

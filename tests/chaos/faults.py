@@ -102,22 +102,25 @@ def worker_cut_off(fleet: ChaosFleet, rng: random.Random) -> str:
 
 
 def worker_stopped(fleet: ChaosFleet, rng: random.Random) -> str:
-    """For longer than its lease and fence. Every other time a replacement of its name is at work when it goes on."""
+    """For longer than its lease and fence; when it goes on it finds that it was declared lost."""
     with _one_worker(fleet, rng) as (name, worker):
-        epoch, process = fleet.epoch(name), worker.process
-        replaced = rng.random() < 0.5
-        process.send_signal(signal.SIGSTOP)
-        try:
-            _until_over(fleet, name, epoch)
-            if replaced:
-                fleet.new_disk(name)
-                worker.replace()
-                _until_started(worker)
-        finally:
-            process.send_signal(signal.SIGCONT)
+        with _stopped(fleet, name) as process:
+            pass
         _must_end(process, name)
         _until_started(worker)
-    return f"{name}: {'replaced' if replaced else 'alone'}"
+    return name
+
+
+def worker_replaced(fleet: ChaosFleet, rng: random.Random) -> str:
+    """The same, and a worker of its name is at work on another disk by then."""
+    with _one_worker(fleet, rng) as (name, worker):
+        with _stopped(fleet, name) as process:
+            fleet.new_disk(name)
+            worker.replace()
+            _until_started(worker)
+        _must_end(process, name)
+        _until_started(worker)
+    return name
 
 
 #: What is over in a moment, and what takes as long as a lease and a fence.
@@ -130,7 +133,11 @@ QUICK: dict[str, Fault] = {
     "PostgreSQL restarted": postgres_restarted,
     "commit answer dropped": answer_dropped,
 }
-LONG: dict[str, Fault] = {"worker cut off": worker_cut_off, "worker stopped": worker_stopped}
+LONG: dict[str, Fault] = {
+    "worker cut off": worker_cut_off,
+    "worker stopped": worker_stopped,
+    "worker replaced": worker_replaced,
+}
 OF_RABBITMQ: dict[str, Fault] = {"RabbitMQ emptied": rabbitmq_emptied}
 
 
@@ -147,6 +154,18 @@ def _one_worker(fleet: ChaosFleet, rng: random.Random) -> Iterator[tuple[str, Me
         chosen = (free or names)[0]
         held.callback(fleet.untouched[chosen].release)
         yield chosen, fleet.workers[chosen]
+
+
+@contextmanager
+def _stopped(fleet: ChaosFleet, name: str) -> Iterator[Process]:
+    """Inside, the process is declared lost and stands still."""
+    epoch, process = fleet.epoch(name), fleet.workers[name].process
+    process.send_signal(signal.SIGSTOP)
+    try:
+        _until_over(fleet, name, epoch)
+        yield process
+    finally:
+        process.send_signal(signal.SIGCONT)
 
 
 def _until_over(fleet: ChaosFleet, name: str, epoch: int) -> None:

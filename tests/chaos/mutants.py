@@ -50,6 +50,10 @@ MUTANTS = {
     "epoch": Mutant(
         "an earlier life of a worker counts as the present one",
         (
+            Patch(
+                "sandloom/execs/statements.py", 'bindparam("of_epoch")',
+                'bindparam("of_epoch", type_=_e.worker_epoch.type)',
+            ),
             Patch("sandloom/execs/statements.py", "_e.worker_epoch == _EPOCH", "_EPOCH > 0", times=3),
             Patch("sandloom/execs/statements.py", "_s.worker_epoch == _EPOCH", "_EPOCH > 0", times=2),
             Patch(
@@ -62,7 +66,8 @@ MUTANTS = {
             ),
             Patch("workers/identity.py", " and route.worker_epoch == self.epoch", ""),
         ),
-        ("worker stopped",),
+        ("worker replaced",),
+        strikes=1,
     ),
     "self-fence": Mutant(
         "a spawner lets commands run on when the lease has lapsed",
