@@ -19,6 +19,9 @@ from sandloom.reclaim.policy import ReclaimPolicy
 from tests.properties.fleet_machine import FleetMachine
 from tests.properties.fleet_model import Clock
 
+#: Nothing is timed: a machine that does other things too takes its time.
+pytestmark = pytest.mark.timeout(900)
+
 
 @pytest.fixture
 def sqlite_database(_sqlite_template: Path, tmp_path: Path) -> Iterator[Database]:
