@@ -81,9 +81,9 @@ def records(fleet: ChaosFleet, book: Book) -> Iterator[str]:
         if row.status == ExecStatus.WORKER_LOST and lives and any(words in (row.detail or "") for words in _CONFUSED):
             yield f"{exec_id} of a living worker: {row.detail}"
     yield from (f"{exec_id} ran and was never admitted" for exec_id in runs)
+    succeeded = {exec_id for exec_id, row in rows.items() if row.status == ExecStatus.SUCCEEDED}
     for order in book.orders.values():
-        row = rows.get(order.key.exec_id)
-        if row is not None and row.status == ExecStatus.SUCCEEDED and order.stdout is not None:
+        if order.key.exec_id in succeeded and order.stdout is not None:
             stdout = fleet.execs.get(order.key, output=True).stdout
             if stdout != order.stdout:
                 yield f"{order.key.exec_id} wrote {stdout!r}, not {order.stdout!r}"

@@ -5,6 +5,7 @@ promise. What workers do is what a node does with the same services; their spawn
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -135,7 +136,7 @@ class FleetMachine(RuleBasedStateMachine):
         for found in self.world.execs.open_for(name, node.epoch):
             if found.status is ExecStatus.QUEUED:
                 fence = Fence(found.key.sandbox, found.generation, name, node.epoch)
-                _ask(lambda fence=fence: self.world.sandboxes.mark_ready(fence))  # type: ignore[misc]
+                _ask(partial(self.world.sandboxes.mark_ready, fence))
                 self._claim(node, found.key, found.generation)
 
     @rule(name=NAMES)
