@@ -5,12 +5,13 @@ SHELL := /bin/bash
 BIN := .venv/bin
 CODE := sandloom api workers migrations scripts benchmarks
 
-.PHONY: help demo test lint format bench fleet lock wheel clean
+.PHONY: help demo test chaos lint format bench fleet lock wheel clean
 
 help:
 	@echo 'make demo         a real job in a sandbox of the embedded service'
 	@echo 'make test         the whole suite, with private PostgreSQL, MariaDB and Redis servers'
 	@echo 'make test FAST=1  what needs no server;  ARGS="-k name" goes to pytest'
+	@echo 'make chaos        a fleet under load while every fault strikes;  ARGS="--seeds 20", ARGS=--mutants'
 	@echo 'make lint         ruff, mypy --strict, import direction'
 	@echo 'make bench        measures what a command costs;  ARGS=--full also what a worker costs'
 	@echo 'make fleet        two API replicas, three workers, beat and Flower over PostgreSQL, Redis and S3'
@@ -28,6 +29,11 @@ ifeq ($(FAST),)
 else
 	@$(BIN)/pytest -m 'not server' $(ARGS)
 endif
+
+chaos:
+	@scripts/bootstrap dev
+	@scripts/install-test-programs
+	@$(BIN)/python -m tests.chaos $(ARGS)
 
 lint:
 	@scripts/bootstrap dev

@@ -28,13 +28,15 @@ _OF_THE_ENGINE = {"etc", "identity", "seccomp.bpf"}
 class Leftovers:
     """Looks at a worker in which nothing runs. Every method gives what should not be there."""
 
-    def __init__(self, fleet: WorkerFleet, worker: Process, routes: list[Route], temporary: Path) -> None:
-        first, last = fleet.services.db.read(
-            lambda connection: connection.execute(select(workers.c.uid_start, workers.c.uid_end)).one()
-        )
+    def __init__(
+        self, fleet: WorkerFleet, worker: Process, routes: list[Route], temporary: Path, worker_id: str = "w1"
+    ) -> None:
+        range_of = select(workers.c.uid_start, workers.c.uid_end).where(workers.c.worker_id == worker_id)
+        first, last = fleet.services.db.read(lambda connection: connection.execute(range_of).one())
         self._fleet = fleet
-        self._root = fleet.root()
-        self._place = str(fleet.root().parent)
+        self._worker_id = worker_id
+        self._root = fleet.root(worker_id)
+        self._place = str(self._root.parent)
         self._own = {worker.pid, *proctree.children_of(worker.pid)}
         self._uids = range(first, last + 1)
         self._routes = routes
@@ -62,7 +64,8 @@ class Leftovers:
             yield from (f"{pid}: {line}" for line in _lines(f"/proc/{pid}/mountinfo") if self._place in line)
 
     def groups(self) -> Iterator[str]:
-        name = hashlib.sha256(f"{(self._root / '.sandloom/root_id').read_text().strip()}/w1".encode()).hexdigest()[:16]
+        root_id = (self._root / ".sandloom/root_id").read_text().strip()
+        name = hashlib.sha256(f"{root_id}/{self._worker_id}".encode()).hexdigest()[:16]
         expected = {group_of(key) for key in self._live}
         for base in cgroup_base.left_by(name):
             for directory, names, _ in os.walk(base):
@@ -90,7 +93,7 @@ class Leftovers:
         # The one of the probe, which ran as the last uid of the range, stays.
         yield from (name for name in names if name.split("-")[0] not in {*uids, str(self._uids[-1])})
         yield from self._sandboxes()
-        beside = {"tmp", self._root.name}
+        beside = {"tmp", self._root.name, f"{self._root.name}-templates"}
         for path in self._root.parent.iterdir():
             if path.name not in beside and path.suffix != ".log":
                 yield str(path)
@@ -128,12 +131,12 @@ class Leftovers:
                 yield f"keys: {line}"
 
     def rows(self) -> Iterator[str]:
-        row = self._fleet.services.fleet.get("w1")
+        row = self._fleet.services.fleet.get(self._worker_id)
         assert row is not None
         if row.reserved != len(self._live):
             yield f"{row.reserved} slots are reserved for {len(self._live)} sandboxes"
         yield from (f"{route.key} is {route.status}" for route in self._routes if route.status == "RELEASING")
-        yield from map(str, self._fleet.execs.open_for("w1", row.epoch))
+        yield from map(str, self._fleet.execs.open_for(self._worker_id, row.epoch))
 
     def _uids_of(self, pid: int) -> set[int]:
         line = next((line for line in _lines(f"/proc/{pid}/status") if line.startswith("Uid:")), "")

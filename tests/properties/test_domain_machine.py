@@ -18,11 +18,10 @@ from sandloom.db.tables import execs, sandboxes, workers
 from sandloom.errors import SandloomError
 from sandloom.execs.admission import ExecPolicy
 from sandloom.execs.records import Exec
-from sandloom.execs.states import MOVES as EXEC_MOVES
 from sandloom.execs.states import ExecStatus
 from sandloom.sandboxes.records import Fence
-from sandloom.sandboxes.states import MOVES, SandboxStatus
 from tests.integration.domain.world import REFUSED, World, key, request
+from tests.properties.steps import check_exec_step, check_sandbox_step
 
 BOXES = st.sampled_from(["box-1", "box-2", "box-3"])
 WORKERS = st.sampled_from(["w1", "w2"])
@@ -208,15 +207,13 @@ class DomainMachine(RuleBasedStateMachine):
         for row in self.world.rows(sandboxes):
             before = self.boxes.get(row.sandbox_id)
             if before is not None:
-                _check_sandbox_step(before, row)
+                check_sandbox_step(before, row)
             self.boxes[row.sandbox_id] = row
         for row in self.world.rows(execs):
             name = (row.sandbox_id, row.exec_id)
             before = self.execs.get(name)
             if before is not None:
-                assert row.last_seq >= before.last_seq
-                assert row.generation >= before.generation
-                _check_move(EXEC_MOVES, ExecStatus, before.status, row.status)
+                check_exec_step(before, row)
             self.execs[name] = row
 
     @invariant()
@@ -233,24 +230,6 @@ class DomainMachine(RuleBasedStateMachine):
         except SandloomError as error:
             if error.code == "SERVICE_UNAVAILABLE":
                 raise
-
-
-def _check_sandbox_step(before: Any, after: Any) -> None:
-    assert after.generation >= before.generation
-    if (before.worker_id, before.worker_epoch) != (after.worker_id, after.worker_epoch):
-        assert after.generation > before.generation, "another owner or epoch under the same generation"
-    if before.status == "RELEASED" and after.status != "RELEASED":
-        assert after.generation == before.generation + 1
-    if after.generation == before.generation + 1 and before.status != "RELEASED":
-        return  # an adoption moved it: back to ASSIGNED from any live state, or on in its release
-    _check_move(MOVES, SandboxStatus, before.status, after.status)
-
-
-def _check_move(table: Any, status: Any, before: str, after: str) -> None:
-    """One rule may take two steps along the table, as the release of an orphan does."""
-    one = table[status(before)]
-    two = {target for step in one for target in table[step]}
-    assert before == after or status(after) in one | two, f"{before} → {after}"
 
 
 @pytest.fixture
