@@ -11,7 +11,7 @@ from waitress.adjustments import Adjustments
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import create_server
-from waitress.task import ErrorTask, ThreadedTaskDispatcher
+from waitress.task import ErrorTask, ThreadedTaskDispatcher, WSGITask
 from waitress.utilities import BadRequest, RequestEntityTooLarge, RequestHeaderFieldsTooLarge
 
 from api.body_limits import BodyLimits
@@ -156,11 +156,26 @@ class _ErrorTask(ErrorTask):  # type: ignore[misc]
         super().execute()
 
 
+class _Task(WSGITask):  # type: ignore[misc]
+    """Sends its head together with the first piece of the body: each write wakes the client."""
+
+    wrote_header: bool
+
+    def write(self, data: bytes) -> None:
+        if self.complete and not self.wrote_header:
+            self.channel.head = self.build_response_header()
+            self.wrote_header = True
+        super().write(data)
+        self.channel.write_soon(b"")  # the head, if no piece took it along
+
+
 class _Channel(HTTPChannel):  # type: ignore[misc]
     """One connection. A request that will never be whole is answered, not only dropped."""
 
+    task_class = _Task
     error_task_class = _ErrorTask
     request: Any  # the one that is being received
+    head = b""
     _ended = False
 
     def readable(self) -> bool:
@@ -176,6 +191,10 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
         super().handle_read()
         if self._ended:
             self.connected = True  # it is for the answer
+
+    def write_soon(self, data: Any) -> int:
+        head, self.head = self.head, b""
+        return int(super().write_soon(head + data if head else data))
 
     def end_idle(self) -> None:
         if self._in_a_body():

@@ -41,14 +41,19 @@ class QoS(virtual.QoS):
     """An acknowledgement comes from the thread that ran the task, while the consumer waits for room."""
 
     channel: Any
+    prefetch_count: int
 
     def ack(self, delivery_tag: str) -> None:
         super().ack(delivery_tag)
-        self.channel.wake()
+        self._made_room()
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         super().reject(delivery_tag, requeue=requeue)
-        self.channel.wake()
+        self._made_room()
+
+    def _made_room(self) -> None:
+        if self.prefetch_count:  # 0: no bound, so nobody waits
+            self.channel.wake()
 
 
 class Channel(virtual.Channel):

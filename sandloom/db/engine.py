@@ -2,26 +2,26 @@
 
 ``read`` gives a consistent connection, ``write`` one transaction that either happens whole or not at all. A deadlock or
 lost serialisation repeats the whole function, so it must not keep state outside. SQLite takes its writes one after
-another on one thread, which is faster than contending for its lock. Sessions of servers are in autocommit, so that a
+another, which is faster than contending for its lock. Sessions of servers are in autocommit, so that a
 read is one round trip; a write says BEGIN and COMMIT itself, unless it is one statement.
 """
 
 from __future__ import annotations
 
 import contextlib
-import queue
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, exc, make_url
-from sqlalchemy.pool import PoolProxiedConnection
+from sqlalchemy.pool import NullPool, PoolProxiedConnection
 
 from sandloom.db import mysql, server_side
 from sandloom.db.prepared import command
+from sandloom.db.sessions import Sessions
 from sandloom.errors import CommitUnknown, DatabaseDriverMissing, Unavailable
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class Database:
     def __init__(self, url: str, *, pool_size: int = 16, connect_timeout_seconds: int = 5) -> None:
         parsed = make_url(url)
         self.dialect = parsed.get_backend_name()
-        options: dict[str, Any] = {"pool_pre_ping": False, "isolation_level": "AUTOCOMMIT"}
+        options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"}
         if self.dialect == "sqlite":
             options = {"connect_args": {"timeout": 15.0, "check_same_thread": False}}
         elif self.dialect == "postgresql":
@@ -65,16 +65,16 @@ class Database:
         else:
             options |= {"connect_args": mysql.connect_arguments(connect_timeout_seconds)}
         if self.dialect != "sqlite":
-            # A session that may be in a transaction never goes back to the pool: see _roll_back.
+            # A session that may be in a transaction is never used again: see _roll_back.
             options |= {"pool_reset_on_return": None}
-            options |= {"pool_size": pool_size, "max_overflow": 0, "pool_timeout": 15}
         try:
-            self.engine: Engine = create_engine(parsed, hide_parameters=True, **options)
+            self.engine: Engine = create_engine(parsed, hide_parameters=True, poolclass=NullPool, **options)
         except (ModuleNotFoundError, exc.NoSuchModuleError):
             extra = "mysql" if self.is_mysql else "server"
             raise DatabaseDriverMissing(
                 f"The driver of {parsed.drivername}:// is not installed; pip install 'sandloom[{extra}]' brings one."
             ) from None
+        self.sessions = Sessions(self.engine, pool_size)
         self._writer: _Writer | None = None
         if self.dialect == "sqlite":
             _prepare_sqlite(self.engine)
@@ -94,7 +94,7 @@ class Database:
         """
         for attempt in (1, 2):
             try:
-                with self.engine.connect() as connection:
+                with self.sessions.lend() as connection:
                     return function(connection)
             except exc.DBAPIError as error:
                 if not _outage(error) and not _retryable(error):
@@ -113,7 +113,7 @@ class Database:
         """
         if self._writer is not None:
             return self._writer.run(function)
-        return _transact(self.engine, function)
+        return _transact(self.sessions, self.dialect, function)
 
     def write_one(self, function: Callable[[Connection], T]) -> T:
         """Run ``function``, of which at most one statement changes rows, and which need not see one state of them.
@@ -124,22 +124,22 @@ class Database:
         """
         if self.dialect != "postgresql":
             return self.write(function)
-        return _run_one(self.engine, function)
+        return _run_one(self.sessions, function)
 
     def dispose(self) -> None:
         """Close every connection; the object is not used afterwards."""
         if self._writer is not None:
             self._writer.close()
-        self.engine.dispose()
+        self.sessions.close_idle()
 
 
-def _transact(engine: Engine, function: Callable[[Connection], T]) -> T:
+def _transact(sessions: Sessions, dialect: str, function: Callable[[Connection], T]) -> T:
     reconnected = False
-    begin = "BEGIN ISOLATION LEVEL READ COMMITTED" if engine.dialect.name == "postgresql" else "BEGIN"
+    begin = "BEGIN ISOLATION LEVEL READ COMMITTED" if dialect == "postgresql" else "BEGIN"
     for attempt in range(1, _ATTEMPTS + 1):
         committing = False
         try:
-            with engine.connect() as connection:
+            with sessions.lend() as connection:
                 try:
                     command(connection, begin)
                     result = function(connection)
@@ -167,11 +167,11 @@ def _transact(engine: Engine, function: Callable[[Connection], T]) -> T:
     raise AssertionError("unreachable")
 
 
-def _run_one(engine: Engine, function: Callable[[Connection], T]) -> T:
+def _run_one(sessions: Sessions, function: Callable[[Connection], T]) -> T:
     for attempt in range(1, _ATTEMPTS + 1):
         connected = False
         try:
-            with engine.connect() as connection:
+            with sessions.lend() as connection:
                 connected = True
                 return function(connection)
         except exc.DBAPIError as error:
@@ -191,7 +191,7 @@ def _run_one(engine: Engine, function: Callable[[Connection], T]) -> T:
 
 
 def _roll_back(connection: Connection) -> None:
-    """A session that may still be in a transaction never goes back to the pool."""
+    """A session that may still be in a transaction is not used again."""
     try:
         connection.exec_driver_sql("ROLLBACK")
     except exc.DBAPIError:
@@ -226,73 +226,83 @@ def _prepare_sqlite(engine: Engine) -> None:
         raw.rollback()
 
 
-_Job = tuple[Callable[[Connection], Any], "Future[Any]"]
-_Answer = tuple["Future[Any]", Any, BaseException | None]
+class _Job:
+    """One transaction, and once it is done what came of it."""
+
+    __slots__ = ("answer", "done", "function", "problem")
+
+    def __init__(self, function: Callable[[Connection], Any]) -> None:
+        self.function = function
+        self.done = False
+        self.answer: Any = None
+        self.problem: BaseException | None = None
 
 
 class _Writer:
-    """SQLite's one writer: a thread that runs transactions in order and commits all that wait together."""
+    """SQLite's one writer: the thread whose turn it is commits its own transaction with all that wait behind it.
+
+    Without a thread of its own, which would cost each transaction two changes of threads.
+    """
 
     _TOGETHER = 32
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._waiting: deque[_Job] = deque()
         self._connection: Connection | None = None
         self._open = True
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._loop, name="sqlite-writer", daemon=True)
-        self._thread.start()
+        self._turn = threading.Lock()
+        self._at_work: int | None = None
 
     def run(self, function: Callable[[Connection], T]) -> T:
-        if threading.current_thread() is self._thread:
+        if self._at_work == threading.get_ident():
             raise RuntimeError("a transaction must not open another one")
-        future: Future[T] = Future()
-        with self._lock:
-            if not self._open:
+        job = _Job(function)
+        self._waiting.append(job)
+        with self._turn:
+            if not self._open and not job.done:
                 raise Unavailable("The database was closed.")
-            self._jobs.put((function, future))
-        return future.result()
+            self._at_work = threading.get_ident()
+            try:
+                while not job.done:
+                    self._commit_next()
+            finally:
+                self._at_work = None
+        if job.problem is not None:
+            try:
+                raise job.problem
+            finally:
+                del job  # its problem leads here, and here to it
+        answer: T = job.answer
+        return answer
 
     def close(self) -> None:
         """What was handed in before is still done."""
-        with self._lock:
-            if self._open:
-                self._open = False
-                self._jobs.put(None)
-        self._thread.join()
+        with self._turn:
+            while self._waiting:
+                self._commit_next()
+            self._open = False
+            self._let_go()
 
-    def _loop(self) -> None:
-        stop = False
-        while not stop:
-            job = self._jobs.get()
-            batch: list[_Job] = []
-            while job is not None:
-                batch.append(job)
-                if len(batch) == self._TOGETHER or self._jobs.empty():
-                    break
-                job = self._jobs.get()
-            stop = job is None
-            if batch:
-                self._commit(batch)
-        self._let_go()
+    def _commit_next(self) -> None:
+        self._commit([self._waiting.popleft() for _ in range(min(self._TOGETHER, len(self._waiting)))])
 
     def _commit(self, batch: list[_Job]) -> None:
         """A job that fails takes nothing with it. Answers leave after the commit."""
         try:
             if self._connection is None:
                 self._connection = self._engine.connect()
-            answers = _alone(self._connection, batch[0]) if len(batch) == 1 else _together(self._connection, batch)
+            if len(batch) == 1:
+                _alone(self._connection, batch[0])
+            else:
+                _together(self._connection, batch)
         except BaseException as error:
             self._let_go()
-            failure = Unavailable("The database cannot be written; repeat the call.")
-            failure.__cause__ = error
-            answers = [(future, None, failure) for _, future in batch]
-        for future, result, problem in answers:
-            if problem is None:
-                future.set_result(result)
-            else:
-                future.set_exception(problem)
+            for job in batch:
+                job.problem = Unavailable("The database cannot be written; repeat the call.")
+                job.problem.__cause__ = error
+        for job in batch:
+            job.done = True
 
     def _let_go(self) -> None:
         connection, self._connection = self._connection, None
@@ -302,30 +312,27 @@ class _Writer:
             connection.close()
 
 
-def _alone(connection: Connection, job: _Job) -> list[_Answer]:
-    function, future = job
+def _alone(connection: Connection, job: _Job) -> None:
     command(connection, "BEGIN IMMEDIATE")
     try:
-        answer = function(connection)
+        job.answer = job.function(connection)
     except BaseException as error:
         command(connection, "ROLLBACK")
-        return [(future, None, error)]
+        job.problem = error
+        return
     command(connection, "COMMIT")
-    return [(future, answer, None)]
 
 
-def _together(connection: Connection, batch: list[_Job]) -> list[_Answer]:
+def _together(connection: Connection, batch: list[_Job]) -> None:
     """One transaction, each job in a savepoint of its own."""
-    answers: list[_Answer] = []
     command(connection, "BEGIN IMMEDIATE")
-    for function, future in batch:
+    for job in batch:
         command(connection, "SAVEPOINT job")
         try:
-            answers.append((future, function(connection), None))
+            job.answer = job.function(connection)
             command(connection, "RELEASE job")
         except BaseException as error:
             command(connection, "ROLLBACK TO job")
             command(connection, "RELEASE job")
-            answers.append((future, None, error))
+            job.problem = error
     command(connection, "COMMIT")
-    return answers

@@ -156,7 +156,7 @@ def _execute(
     except dialect.loaded_dbapi.Error as error:
         server_side.learn(dialect, error)
         if dialect.is_disconnect(error, raw.dbapi_connection, None):
-            # SQLAlchemy then sees for itself what is broken, raises, and lets go of the pool's older connections.
+            # SQLAlchemy then sees for itself what is broken, and raises.
             connection.exec_driver_sql("SELECT 1")
         raise exc.DBAPIError.instance(
             sql, None, error, dialect.loaded_dbapi.Error, hide_parameters=True, dialect=dialect

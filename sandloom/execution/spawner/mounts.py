@@ -76,7 +76,9 @@ def _not_needed() -> list[str]:
     found: list[str] = []
     for words in lines:
         target, kind = words[4], words[words.index("-") + 1]
-        if kind in _NOT_NEEDED and not target.startswith(("/proc/", *(f"{above}/" for above in found))):
+        # Of the machine's /dev bwrap takes the devices, and has a /dev/shm of its own.
+        wanted = kind not in _NOT_NEEDED and target != "/dev/shm"
+        if not wanted and not target.startswith(("/proc/", *(f"{above}/" for above in found))):
             found.append(target)
     return found
 

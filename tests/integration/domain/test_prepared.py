@@ -168,7 +168,7 @@ def test_sessions_that_others_use_too_are_sent_text(alone: World, lost: str):
         alone.db.read(lambda c: statement.all(c, KEY))
         names = alone.db.read(lambda c: c.exec_driver_sql("SELECT name FROM pg_prepared_statements").scalars().all())
         (name,) = [name for name in names if name.startswith("exec_")]
-        alone.db.engine.dispose()
+        alone.db.sessions.close_idle()
         lost = lost.format(name)
     else:
         alone.finish(alone.running(route, "one"))

@@ -217,7 +217,7 @@ def test_a_transaction_that_waited_too_long_for_a_lock_is_repeated_whole(near: D
     assert together([lambda: near.write(hold), waiting]) == [None, None]
     assert len(calls) == 2
     assert operations(near) == {"op", "before"}
-    near.engine.dispose()  # the session that is so impatient
+    near.sessions.close_idle()  # the session that is so impatient
 
 
 def test_a_server_that_restarts_is_used_again(near: Database, server: PostgresServer | MariaDBServer):

@@ -39,14 +39,14 @@ def in_one_batch(db: Database, jobs: list[Any]) -> list[Future[Any]]:
         held.set()
         assert go.wait(30)
 
-    waiting = db._writer._jobs  # type: ignore[union-attr]
+    waiting = db._writer._waiting  # type: ignore[union-attr]
     with ThreadPoolExecutor(len(jobs) + 1) as pool:
         first = pool.submit(db.write, hold)
         assert held.wait(30)
         futures = []
         for number, job in enumerate(jobs, 1):
             futures.append(pool.submit(db.write, job))
-            while waiting.qsize() < number:
+            while len(waiting) < number:
                 pass
         go.set()
         first.result(30)

@@ -6,9 +6,11 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flask import Flask
+from waitress.channel import HTTPChannel
 
 from api.embedded import EmbeddedServer, serve
 from sandloom.settings import Settings
@@ -63,3 +65,26 @@ def test_a_body_that_is_cut_off_is_answered(server: EmbeddedServer) -> None:
 @pytest.mark.parametrize("data", [b"", b"PUT /x HT"])
 def test_a_connection_without_a_request_just_ends(server: EmbeddedServer, data: bytes, stalls: bool) -> None:
     assert answer_after(server, data, stalls=stalls) == b""
+
+
+@pytest.mark.parametrize(("method", "end"), [("GET", b"\r\n\r\nhello"), ("HEAD", b"\r\n\r\n")])
+def test_an_answer_is_sent_in_one_piece(
+    server: EmbeddedServer, method: str, end: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[bytes] = []
+    send = HTTPChannel.send
+
+    def note(channel: HTTPChannel, data: bytes, **options: Any) -> int:
+        sent.append(bytes(data))
+        return int(send(channel, data, **options))
+
+    server._app.add_url_rule("/text", "text", lambda: "hello")
+    monkeypatch.setattr(HTTPChannel, "send", note)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        for _ in range(2):
+            connection.sendall(f"{method} /text HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            received = b""
+            while not received.endswith(end):
+                received += connection.recv(65536)
+            assert sent == [received]
+            sent.clear()
