@@ -87,7 +87,7 @@ class FleetChecks:
     # --- views ---
 
     def _workers(self) -> list[Row]:
-        return self._clients[-1].workers()
+        return list(self._clients[-1].workers())
 
     def _own(self) -> dict[str, Row]:
         """The live workers of the profile that this deployment places sandboxes in."""
