@@ -16,9 +16,9 @@ from benchmarks.workloads import Box
 WAITING = 2_000
 #: As many as a sandbox may have.
 OF_A_SANDBOX = 16
-SAMPLES = 15
+SAMPLES = 10
 #: So long that the crowd still waits when the last sample is taken.
-_SECONDS = 4
+_SECONDS = 10
 _NUMBERS = itertools.count(1)
 
 

@@ -39,7 +39,7 @@ from sandloom.sandboxes.states import LIVE, SandboxStatus, Workspace
 _e, _s, _w = execs.c, sandboxes.c, workers.c
 
 #: Sandboxes that one run counts, or those of one worker.
-RECOUNTED = 1000
+RECOUNTED = 300
 
 QUEUE_TIMEOUT = Outcome(
     ExecStatus.TIMED_OUT, Reason.QUEUE_TIMEOUT, error="SANDBOX_QUEUE_TIMEOUT",
