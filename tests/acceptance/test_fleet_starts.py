@@ -61,7 +61,7 @@ def test_six_starts_at_once_against_an_empty_database_and_one_that_needs_more(
             for number, words in enumerate(commands)
         ]  # fmt: skip
         for process, words in zip(started, commands, strict=True):
-            text = {"worker": "worker started", "api": "Booting worker", "beat": "beat: Starting"}[words[0]]
+            text = {"worker": "worker started", "api": "Booting worker", "beat": "Connected to"}[words[0]]
             process.wait_for_output(text, timeout_seconds=LONG_SECONDS)
 
         newer = stack.enter_context(
