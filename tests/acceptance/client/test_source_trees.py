@@ -25,7 +25,7 @@ def source_distribution(directory: Path) -> bytes:
         (path,) = directory.glob("*.tar.gz")
         return gzip.decompress(path.read_bytes())
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
+    with tarfile.open(fileobj=packed, mode="w", dereference=True) as archive:
         for name in ("stdlib", "purelib"):
             top = Path(sysconfig.get_path(name))
             for path in sorted(top.rglob("*.py"))[:1500]:
