@@ -141,26 +141,6 @@ def test_a_tenant_is_another_world(fleet: WorkerFleet) -> None:
     assert fleet.run(other, "ls -A /workspace").stdout == b""
 
 
-def test_accepted_work_finishes_when_the_broker_lost_everything(
-    postgres_url: str, private_redis: Any, data_dir: Path
-) -> None:
-    fleet = WorkerFleet(postgres_url, private_redis.new_url(), data_dir)
-    try:
-        fleet.start_worker(SANDBOX_WORKER_EXEC_SLOTS="1")
-        fleet.start_beat()
-        route = fleet.ready()
-        slow = fleet.shell(route, "sleep 2; echo slow")
-        fleet.until_running(slow)
-        waiting = fleet.shell(route, "echo waited")
-        private_redis.stop()
-        private_redis.start()
-        assert fleet.ended(slow).stdout == b"slow\n"
-        assert fleet.ended(waiting).stdout == b"waited\n"
-        assert fleet.run(route, "echo new").stdout == b"new\n"
-    finally:
-        fleet.close()
-
-
 def test_a_doorbell_that_was_never_sent_is_made_up_for(fleet: WorkerFleet) -> None:
     fleet.start_worker()
     route = fleet.ready()

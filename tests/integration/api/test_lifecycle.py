@@ -182,7 +182,8 @@ def test_diagnostics_count_commands_and_places(api: Api, http: httpx.Client) -> 
     health = http.get("/healthz").json()
     assert health["workers"] == {"live": 1, "total": 1}
     assert health["worker"]["id"] == "worker-a"
-    assert health["dependencies"]["database"] == "UP"
+    assert health["dependencies"] == {"database": "UP", "bus": "UP", "broker": "UP"}
+    assert health["worker"]["broker"] == {}  # this one has not renewed its lease yet, so has said nothing
 
 
 def test_the_audit_tells_a_sandboxs_life(api: Api, http: httpx.Client) -> None:
