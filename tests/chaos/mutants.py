@@ -85,16 +85,6 @@ MUTANTS = {
         ("commit answer dropped",),
         strikes=12,
     ),
-    "re-read of rows": Mutant(
-        "what waits is run only when a doorbell is heard",
-        (
-            Patch("workers/sweep.py", "self._lane.submit(row.key, partial(self._run, row))", "pass"),
-            Patch(
-                "sandloom/reclaim/service.py", "due.append((row.queue, _key(row), row.generation))", "pass",
-            ),
-        ),
-        ("Redis emptied", "worker killed", "API killed"),
-    ),
 }  # fmt: skip
 
 

@@ -15,7 +15,6 @@ from hypothesis.stateful import run_state_machine_as_test
 from sandloom.db import Database, open_database
 from sandloom.db.prepared import Write
 from sandloom.execs import statements
-from sandloom.reclaim.policy import ReclaimPolicy
 from tests.properties.fleet_machine import FleetMachine
 from tests.properties.fleet_model import Clock
 
@@ -66,11 +65,7 @@ def claim_of_anything(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(statements, "CLAIM", Write(without(statements.CLAIMED, "execs.status =")))
 
 
-def hasty_reaper(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ReclaimPolicy, "lost_after_seconds", property(lambda policy: policy.heartbeat_ttl_seconds))
-
-
-@pytest.mark.parametrize("mutant", [claim_of_anything, hasty_reaper])
+@pytest.mark.parametrize("mutant", [claim_of_anything])
 def test_a_condition_that_is_missing_is_found(
     sqlite_database: Database, monkeypatch: pytest.MonkeyPatch, mutant: Any
 ) -> None:
