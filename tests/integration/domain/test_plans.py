@@ -19,8 +19,10 @@ from sandloom.fleet.service import Fleet
 from sandloom.ids import ExecKey
 from sandloom.reclaim.policy import ReclaimPolicy
 from sandloom.reclaim.prune import Prune
+from sandloom.reclaim.queues import UnusedQueues
 from sandloom.reclaim.service import Reclaim
 from sandloom.reclaim.suspended import Suspended
+from sandloom.sandboxes.forks import Forks
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.service import Sandboxes
 from sandloom.sandboxes.suspension import Suspensions
@@ -31,7 +33,7 @@ from tests.services.postgres import PostgresServer
 pytestmark = pytest.mark.server
 
 WORKERS, ROUTES = 100, 4_000
-SERVICES = (Sandboxes, Suspensions, Execs, Fleet, Reclaim, Suspended, Prune)
+SERVICES = (Sandboxes, Suspensions, Forks, Execs, Fleet, Reclaim, Suspended, UnusedQueues, Prune)
 #: They have one row for each worker or each name in the code.
 SMALL = ("workers", "tallies")
 #: Indexes that hold only what is open or under way, so that all of it may be read.
@@ -92,6 +94,12 @@ CALLS: dict[str, Call] = {
     "Suspensions.drop_copy": lambda w: w.suspensions.drop_copy(live(w, 103).fence, "snap"),
     "Suspensions.begin_resume": lambda w: (wake(w), w.suspensions.begin_resume(live(w, 103).key, "tester")),
     "Suspensions.fall_back": lambda w: w.suspensions.fall_back(asleep(w).fence),
+    "Suspensions.keep": lambda w: w.suspensions.keep(asleep(w).fence, "snap"),
+    "Suspensions.staying": lambda w: w.suspensions.staying("w1"),
+    "Suspensions.takers": lambda w: w.suspensions.takers(PROFILE),
+    "Forks.demand_free": lambda w: w.forks.demand_free(key("copy"), "scope"),
+    "Forks.begin": lambda w: w.forks.begin(live(w, 104), key("copy"), "scope", "tester"),
+    "Forks.keep": lambda w: w.forks.keep(live(w, 104), key("sleeping-copy"), "scope", "snap", "tester"),
     "Execs.admit": run,
     "Execs.claim": lambda w: w.claim(run(w)),
     "Execs.append": lambda w: w.execs.append(run(w).key, run(w).worker_id, 1, 2, [("stdout", b"x")]),
@@ -105,6 +113,9 @@ CALLS: dict[str, Call] = {
     "Execs.open_for": lambda w: w.execs.open_for("w1", 1),
     "Execs.queued_of": lambda w: w.execs.queued_of(live(w).key, live(w).worker_id),
     "Fleet.renew": lambda w: w.fleet.renew("w1", 1, 600, {}),
+    "Fleet.drain": lambda w: w.fleet.drain("w2"),
+    "Fleet.is_draining": lambda w: w.fleet.is_draining("w2"),
+    "Fleet.undrain": lambda w: w.fleet.undrain("w2"),
     "Fleet.get": lambda w: w.fleet.get("w1"),
     "Fleet.list_workers": lambda w: w.fleet.list_workers(),
     "Fleet.leases": lambda w: w.fleet.leases(),
@@ -124,6 +135,7 @@ CALLS: dict[str, Call] = {
     "Reclaim.declare_lost": lambda w: w.reclaim.declare_lost(w.lease("w2")),
     "Reclaim.end_lost_execs": lambda w: w.reclaim.end_lost_execs(),
     "Reclaim.release_orphans": lambda w: w.reclaim.release_orphans(),
+    "UnusedQueues.after": lambda w: UnusedQueues(w.db, ReclaimPolicy()).after(""),
     "Prune.execs": lambda w: w.pruning.execs(),
     "Prune.history": lambda w: w.pruning.history(),
     "Prune.operations": lambda w: w.pruning.operations(),
