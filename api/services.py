@@ -9,8 +9,8 @@ from sandloom.broker.control import BusControl
 from sandloom.broker.envelope import fleet_key
 from sandloom.broker.publisher import KombuPublisher
 from sandloom.contracts.ports import Bus, WorkerControl
-from sandloom.db import Database, check_schema, open_database, upgrade
-from sandloom.execs.admission import ExecPolicy, limits_allowed
+from sandloom.db import Database, open_checked_database
+from sandloom.execs.admission import ExecPolicy
 from sandloom.execs.gateway import ExecGateway
 from sandloom.execs.service import Execs
 from sandloom.files.channel import ByteChannel
@@ -23,11 +23,8 @@ from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.sandboxes.suspension import Suspensions
 from sandloom.settings import Settings
 from sandloom.streams import open_bus
-from sandloom.telemetry import get_logger
 from sandloom.templates.catalog import Catalog
 from sandloom.templates.gateway import TemplateGateway
-
-_log = get_logger("api.services")
 
 
 @dataclass(frozen=True)
@@ -63,11 +60,7 @@ class Services:
 
 def build(settings: Settings) -> Services:
     """Services over the database, broker and bus that ``settings`` names. Raises SchemaBehind, SettingsInvalid."""
-    db = open_database(settings.database_url, pool_size=settings.database_pool_size)
-    if settings.database_auto_ddl:
-        upgrade(db)
-    if extra := check_schema(db):
-        _log.warning("the database has more than this release knows", columns=list(extra))
+    db = open_checked_database(settings)
     bus = open_bus(settings.bus_url, settings.broker_namespace)
     publisher = KombuPublisher(settings.broker_url, namespace=settings.broker_namespace)
     return assemble(settings, db, bus, publisher)
@@ -77,31 +70,10 @@ def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublish
     """Services over parts that are open already; the embedded mode shares its own."""
     key = fleet_key(settings.secret_key.get_secret_value())
     control = BusControl(publisher, bus, key)
-    sandbox_policy = SandboxPolicy(
-        declared_hash=settings.profile_hash,
-        idle_ttl_seconds=settings.idle_ttl_seconds,
-        orphan_release_grace_seconds=settings.orphan_release_grace_seconds,
-        history_retention_days=settings.history_retention_days,
-        environment=settings.environment,
-    )
+    sandbox_policy = SandboxPolicy.of(settings)
     registry = open_registry(settings)
     sandboxes = Sandboxes(db, sandbox_policy, registry.loads)
-    execs = Execs(
-        db,
-        ExecPolicy(
-            default_timeout_seconds=settings.default_timeout_seconds,
-            max_parallel_execs_per_sandbox=settings.max_parallel_execs_per_sandbox,
-            max_queued_execs=settings.max_queued_execs,
-            max_queued_seconds=settings.max_queued_seconds,
-            limits=limits_allowed(
-                enforced=settings.resource_control != "off",
-                memory_bytes=settings.budget_memory_bytes,
-                cpu_percent=settings.budget_cpu_percent,
-                pids=settings.budget_pids,
-            ),
-        ),
-        settings.idle_ttl_seconds,
-    )
+    execs = Execs(db, ExecPolicy.of(settings), settings.idle_ttl_seconds)
     sandbox_gateway = SandboxGateway(sandboxes, Suspensions(db, sandbox_policy, registry.loads), control)
     fleet = Fleet(db)
     store = open_object_store(settings)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sandloom.db import open_checked_database
 from sandloom.errors import SettingsInvalid, WorkerIdInUse
 from sandloom.execution.locks import LockHeld, LockUnusable, RootLock
 from sandloom.settings import Settings
@@ -17,7 +18,7 @@ from workers.app import create_celery
 from workers.beat import Beat
 from workers.config import maintenance_queues
 from workers.node import Node
-from workers.services import open_checked_database, open_services
+from workers.services import open_services
 from workers.stopping import StopSignals, wait
 
 log = get_logger("sandloom.workers.embedded")

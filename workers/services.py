@@ -8,8 +8,8 @@ from sandloom.broker.cleaning import open_cleaner
 from sandloom.broker.envelope import FLEET_KEY_ID, OPERATOR_KEY_ID, Verifier, fleet_key, operator_key
 from sandloom.broker.publisher import KombuPublisher
 from sandloom.contracts.ports import Bus, Registry
-from sandloom.db import Database, check_schema, open_database, upgrade
-from sandloom.execs.admission import ExecPolicy, limits_allowed
+from sandloom.db import Database, open_checked_database, open_database
+from sandloom.execs.admission import ExecPolicy
 from sandloom.execs.service import Execs
 from sandloom.fleet.service import Fleet
 from sandloom.objects import ObjectStore, open_object_store
@@ -25,15 +25,12 @@ from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.sandboxes.suspension import Suspensions
 from sandloom.settings import Settings
 from sandloom.streams import open_bus
-from sandloom.telemetry import get_logger
 from workers.app import WorkerApp
 from workers.broker_cleaning import BrokerCleaning
 from workers.context import Keys
 from workers.maintenance import Maintenance
 from workers.post import FleetPost
 from workers.results import Results
-
-log = get_logger("sandloom.workers.services")
 
 OBSERVE_SECONDS = 3.0
 #: Leases must be renewed while every other connection is stuck.
@@ -103,7 +100,7 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
     own_bus = bus or open_bus(settings.bus_url, settings.broker_namespace)
     keys = keys_of(settings)
     publisher = KombuPublisher(settings.broker_url, namespace=settings.broker_namespace)
-    policy = reclaim_policy(settings)
+    policy, sandbox_policy = reclaim_policy(settings), SandboxPolicy.of(settings)
     fleet = Fleet(lease_db)
     registry = open_registry(settings)
     return Services(
@@ -114,10 +111,10 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
         publisher=publisher,
         post=FleetPost(publisher, keys.fleet),
         keys=keys,
-        sandboxes=Sandboxes(database, sandbox_policy(settings), registry.loads),
-        suspensions=Suspensions(database, sandbox_policy(settings), registry.loads),
-        forks=Forks(database, sandbox_policy(settings)),
-        execs=Execs(database, exec_policy(settings), settings.idle_ttl_seconds),
+        sandboxes=Sandboxes(database, sandbox_policy, registry.loads),
+        suspensions=Suspensions(database, sandbox_policy, registry.loads),
+        forks=Forks(database, sandbox_policy),
+        execs=Execs(database, ExecPolicy.of(settings), settings.idle_ttl_seconds),
         fleet=fleet,
         registry=registry,
         objects=open_object_store(settings),
@@ -134,17 +131,6 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
     )
 
 
-def open_checked_database(settings: Settings) -> Database:
-    """The database, brought up to date where DATABASE_AUTO_DDL allows it. Raises SchemaBehind."""
-    database = open_database(settings.database_url, pool_size=settings.database_pool_size)
-    if settings.database_auto_ddl:
-        upgrade(database)
-    extra = check_schema(database)
-    if extra:
-        log.warning("the database has more than this release knows", columns=list(extra))
-    return database
-
-
 def keys_of(settings: Settings) -> Keys:
     """Whose signatures count: the fleet's own, and the operator's."""
     fleet = fleet_key(settings.secret_key.get_secret_value())
@@ -153,30 +139,6 @@ def keys_of(settings: Settings) -> Keys:
     if token:
         known[OPERATOR_KEY_ID] = operator_key(token)
     return Keys(fleet, Verifier(known), settings.direct_tasks == "signed")
-
-
-def sandbox_policy(settings: Settings) -> SandboxPolicy:
-    return SandboxPolicy(
-        settings.profile_hash,
-        settings.idle_ttl_seconds,
-        settings.orphan_release_grace_seconds,
-        environment=settings.environment,
-    )
-
-
-def exec_policy(settings: Settings) -> ExecPolicy:
-    return ExecPolicy(
-        default_timeout_seconds=settings.default_timeout_seconds,
-        max_parallel_execs_per_sandbox=settings.max_parallel_execs_per_sandbox,
-        max_queued_execs=settings.max_queued_execs,
-        max_queued_seconds=settings.max_queued_seconds,
-        limits=limits_allowed(
-            enforced=settings.resource_control != "off",
-            memory_bytes=settings.budget_memory_bytes,
-            cpu_percent=settings.budget_cpu_percent,
-            pids=settings.budget_pids,
-        ),
-    )
 
 
 def reclaim_policy(settings: Settings) -> ReclaimPolicy:

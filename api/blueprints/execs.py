@@ -9,11 +9,11 @@ from api.connection import client_watch
 from api.fence import fence
 from api.operations import Call, Group
 from api.prefer import foreground_seconds, parse_prefer
-from api.present import exec_answer
 from api.queries import ExecQuery, NoQuery, OptionalGeneration, Page
 from api.waiting import start_and_wait, wait_for_end
 from sandloom.contracts.rest import CancelAnswer, ExecAnswer, ExecBody, ExecList, OptionalGenerationBody
 from sandloom.errors import WorkerLost
+from sandloom.execs.answers import exec_answer
 from sandloom.execs.records import Exec
 from sandloom.execs.requests import exec_request
 from sandloom.execs.states import ExecStatus

@@ -6,7 +6,6 @@ from flask import Response
 
 from api.answers import answer
 from api.operations import Call, Group
-from api.present import route_answer
 from api.queries import NoQuery, OptionalGeneration, SandboxPage
 from sandloom.contracts.rest import (
     AuditAnswer,
@@ -20,6 +19,7 @@ from sandloom.contracts.rest import (
     RouteList,
     SuspendAnswer,
 )  # fmt: skip
+from sandloom.execs.answers import route_answer
 from sandloom.sandboxes.states import SandboxStatus
 
 group = Group("sandboxes", "Sandboxes")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from sandloom.db.clock import now_us
-from sandloom.db.engine import Database
+from sandloom.db.engine import Database, open_database
 from sandloom.db.migrations import migration_sql, upgrade
+from sandloom.db.opening import open_checked_database
 from sandloom.db.schema import check_schema, compare_schema, ddl
 
 __all__ = [
@@ -14,11 +15,7 @@ __all__ = [
     "ddl",
     "migration_sql",
     "now_us",
+    "open_checked_database",
     "open_database",
     "upgrade",
 ]
-
-
-def open_database(url: str, *, pool_size: int = 16) -> Database:
-    """Connects lazily; an unreachable server shows at the first call as ``Unavailable``."""
-    return Database(url, pool_size=pool_size)

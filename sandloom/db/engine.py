@@ -336,3 +336,8 @@ def _together(connection: Connection, batch: list[_Job]) -> None:
             command(connection, "RELEASE job")
             job.problem = error
     command(connection, "COMMIT")
+
+
+def open_database(url: str, *, pool_size: int = 16) -> Database:
+    """Connects lazily; an unreachable server shows at the first call as ``Unavailable``."""
+    return Database(url, pool_size=pool_size)

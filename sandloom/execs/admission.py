@@ -21,6 +21,7 @@ from sandloom.execs.records import ExecRequest
 from sandloom.ids import ExecKey
 from sandloom.sandboxes.diagnose import OwnedRow, refusal
 from sandloom.sandboxes.states import SandboxStatus
+from sandloom.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,21 @@ class ExecPolicy:
     max_queued_execs: int = 10_000
     max_queued_seconds: int = 3600
     limits: Mapping[str, int | None] = field(default_factory=lambda: limits_allowed(enforced=True))
+
+    @classmethod
+    def of(cls, settings: Settings) -> ExecPolicy:
+        return cls(
+            default_timeout_seconds=settings.default_timeout_seconds,
+            max_parallel_execs_per_sandbox=settings.max_parallel_execs_per_sandbox,
+            max_queued_execs=settings.max_queued_execs,
+            max_queued_seconds=settings.max_queued_seconds,
+            limits=limits_allowed(
+                enforced=settings.resource_control != "off",
+                memory_bytes=settings.budget_memory_bytes,
+                cpu_percent=settings.budget_cpu_percent,
+                pids=settings.budget_pids,
+            ),
+        )
 
 
 def limits_allowed(

@@ -33,6 +33,7 @@ from sandloom.sandboxes.placement import Loads, Profile, no_loads
 from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.states import OPEN, SandboxStatus
 from sandloom.sandboxes.totals import Totals
+from sandloom.settings import Settings
 
 _s = sandboxes.c
 _ATTEMPTS = 6
@@ -47,6 +48,16 @@ class SandboxPolicy:
     orphan_release_grace_seconds: int = 300
     history_retention_days: int = 15
     environment: str = "local"
+
+    @classmethod
+    def of(cls, settings: Settings) -> SandboxPolicy:
+        return cls(
+            declared_hash=settings.profile_hash,
+            idle_ttl_seconds=settings.idle_ttl_seconds,
+            orphan_release_grace_seconds=settings.orphan_release_grace_seconds,
+            history_retention_days=settings.history_retention_days,
+            environment=settings.environment,
+        )
 
     def profile(self, profile_id: str) -> Profile:
         """What workers of this deployment serve under that name."""

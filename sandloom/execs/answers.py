@@ -1,4 +1,4 @@
-"""Domain records as answer models."""
+"""Sandboxes and commands as the answers that the REST API and the tasks give."""
 
 from __future__ import annotations
 
