@@ -69,7 +69,7 @@ def fill(top: Path) -> None:
     for number, seconds in enumerate((-5, 0, 1, (1 << 33) - 1, 1 << 33)):
         (top / f"time-{number}").write_text("")
         os.utime(top / f"time-{number}", (seconds, seconds))
-        (top / f"time-{number}").chmod(0o6000 + 0o111 * number)
+        (top / f"time-{number}").chmod(0o6400 | 0o111 * number)
     os.mkfifo(top / "fifo")
     with (top / "hole").open("wb") as file:
         file.truncate(3 * PIECE_BYTES + 5)
