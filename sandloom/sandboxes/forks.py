@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import IntegrityError
 
 from sandloom.db.engine import Database
-from sandloom.errors import NoWorkerAvailable, SandboxExists, SandboxNotFound, ScopeMismatch, Unavailable
+from sandloom.errors import NoWorkerAvailable, SandboxExists, SandboxNotFound, ScopeMismatch
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes import assignment, repository
+from sandloom.sandboxes.races import Race, win
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.service import SandboxPolicy
 from sandloom.sandboxes.states import SandboxStatus, Workspace
-
-_ATTEMPTS = 6
 
 
 class Forks:
@@ -37,19 +34,19 @@ class Forks:
         Raises SandboxExists, ScopeMismatch, NoWorkerAvailable (the source's worker is full).
         """
 
-        def attempt(connection: Connection, scatter_uids: bool) -> Route:
+        def attempt(connection: Connection, race: Race) -> Route:
             row = _free(connection, copy, scope)
             worker = repository.reserve(connection, source.worker_id, source.worker_epoch)
             if worker is None:
                 raise NoWorkerAvailable("The worker of the sandbox is full.", retry_after_seconds=5)
-            uid = repository.free_uid(connection, worker, scatter_uids)
+            uid = repository.free_uid(connection, worker, race.scatter_uids)
             assignment.assign(
                 connection, copy, row, worker, uid, by, scope=scope, profile_id=source.profile_id,
                 workspace=Workspace.KEPT.value,
             )  # fmt: skip
             return self._made(connection, copy)
 
-        return self._write(attempt)
+        return win(self._db, attempt)
 
     def keep(self, source: Route, copy: SandboxKey, scope: str, snapshot: str, by: str) -> Route:
         """The copy's row: SUSPENDED, its files being in the object store under the copy's own name already.
@@ -57,7 +54,7 @@ class Forks:
         Raises SandboxNotFound (the source), SandboxExists, ScopeMismatch.
         """
 
-        def attempt(connection: Connection, scatter_uids: bool) -> Route:
+        def attempt(connection: Connection, race: Race) -> Route:
             row = _free(connection, copy, scope)
             original = repository.fetch(connection, source.key)
             if original is None:
@@ -65,16 +62,7 @@ class Forks:
             assignment.put_to_sleep(connection, copy, row, original, by, scope=scope, snapshot=snapshot)
             return self._made(connection, copy)
 
-        return self._write(attempt)
-
-    def _write(self, attempt: Callable[[Connection, bool], Route]) -> Route:
-        scatter_uids = False
-        for _ in range(_ATTEMPTS):
-            try:
-                return self._db.write(lambda connection, scatter=scatter_uids: attempt(connection, scatter))  # type: ignore[misc]
-            except IntegrityError:
-                scatter_uids = True  # another made the row, or took the UID, first
-        raise Unavailable("The copy is being made by many callers at once; repeat the call.")
+        return win(self._db, attempt)
 
     def _made(self, connection: Connection, copy: SandboxKey) -> Route:
         row = repository.fetch(connection, copy)

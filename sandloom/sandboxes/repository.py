@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, literal, select, update
@@ -17,12 +17,11 @@ from sandloom.sandboxes import lifecycle_statements as lifecycle
 from sandloom.sandboxes import placement, statements
 from sandloom.sandboxes import suspension_statements as suspension
 from sandloom.sandboxes.placement import Candidate, Loads, Profile
+from sandloom.sandboxes.races import Race, SlotTaken
 from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.states import HOLDS_SLOT, SandboxStatus, Workspace
 
 _s, _w = sandboxes.c, workers.c
-#: How often a placement that lost a race looks anew before it takes what there is.
-_LOOKS = 16
 _NO_BOUND = 2**31 - 1
 
 
@@ -96,21 +95,17 @@ def _of_profile(profile: Profile) -> dict[str, Any]:
     }
 
 
-def place(connection: Connection, find: Callable[[], list[Candidate]], loads: Loads) -> Any | None:
-    """A slot and a UID number of the best of the workers that ``find`` returns now; None when none has one left.
-
-    Who loses a race looks again, so that a burst spreads by what is true and not by what each of it saw first.
-    """
-    for attempt in range(_LOOKS):
-        found = find()
-        ranked = placement.rank(found, loads([each.worker_id for each in found]), [random.random() for _ in found])
-        if not ranked:
-            return None
-        best, last = ranked[0], attempt == _LOOKS - 1
-        worker = reserve(connection, best.worker_id, best.epoch, None if last else placement.bound(ranked))
-        if worker is not None:
-            return worker
-    return next((worker for each in ranked if (worker := reserve(connection, each.worker_id, each.epoch))), None)
+def place(connection: Connection, found: list[Candidate], loads: Loads, race: Race) -> Any | None:
+    """A slot and a UID number of the best of the workers; None when there is none. Raises SlotTaken: look again, so
+    that a burst spreads by what is true and not by what each of it saw first."""
+    if not found:
+        return None
+    ranked = placement.rank(found, loads([each.worker_id for each in found]), [random.random() for _ in found])
+    bound = placement.bound(ranked) if race.is_choosy else None
+    worker = reserve(connection, ranked[0].worker_id, ranked[0].epoch, bound)
+    if worker is None:
+        raise SlotTaken
+    return worker
 
 
 def reserve(connection: Connection, worker_id: str, epoch: int, bound: int | None = None) -> Any | None:

@@ -21,7 +21,6 @@ from sandloom.errors import (
     ScopeMismatch,
     StaleRoute,
     SuspendInProgress,
-    Unavailable,
     WorkerLost,
 )  # fmt: skip
 from sandloom.ids import SandboxKey
@@ -30,13 +29,13 @@ from sandloom.sandboxes import lifecycle_statements as lifecycle
 from sandloom.sandboxes.audit import audit_of, history
 from sandloom.sandboxes.diagnose import owner_lives, refusal
 from sandloom.sandboxes.placement import Loads, Profile, no_loads
+from sandloom.sandboxes.races import Race, win
 from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.states import OPEN, SandboxStatus
 from sandloom.sandboxes.totals import Totals
 from sandloom.settings import Settings
 
 _s = sandboxes.c
-_ATTEMPTS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +81,16 @@ class Sandboxes:
         released), SandboxSuspended, SuspendInProgress.
         """
         key = SandboxKey(tenant_id, sandbox_id)
-        scatter_uids = False
 
-        def attempt(connection: Connection) -> Route:
+        def attempt(connection: Connection, race: Race) -> Route:
             row = repository.fetch(connection, key, lock=True)
             if row is None:
-                return self._assign(connection, key, None, workspace_scope_id, profile_id, by, scatter_uids)
+                return self._assign(connection, key, None, workspace_scope_id, profile_id, by, race)
             if row.workspace_scope_id != workspace_scope_id:
                 raise ScopeMismatch
             status = SandboxStatus(row.status)
             if status is SandboxStatus.RELEASED:
-                return self._assign(connection, key, row, workspace_scope_id, profile_id, by, scatter_uids)
+                return self._assign(connection, key, row, workspace_scope_id, profile_id, by, race)
             if status is SandboxStatus.RELEASING:
                 raise SandboxBusy("The sandbox is being released; resolve it again in a moment.")
             if status is SandboxStatus.SUSPENDING:
@@ -108,14 +106,7 @@ class Sandboxes:
             statements.KEEP_ALIVE.run(connection, {**statements.of_key(key), "now": row.now})
             return self._route(row)
 
-        for _ in range(_ATTEMPTS):
-            try:
-                return self._db.write(attempt)
-            except IntegrityError:
-                # Another resolve made the row, or took the UID, first. Workers of one shared root count through the
-                # same UIDs, so that the next one would be contended again.
-                scatter_uids = True
-        raise Unavailable("The sandbox is being resolved by many callers at once; repeat the call.")
+        return win(self._db, attempt)
 
     def get(self, key: SandboxKey) -> Route:
         row = self._db.read(lambda connection: repository.fetch(connection, key))
@@ -283,13 +274,13 @@ class Sandboxes:
 
     def _assign(
         self, connection: Connection, key: SandboxKey, row: Any | None, scope: str, profile_id: str, by: str,
-        scatter_uids: bool,
+        race: Race,
     ) -> Route:  # fmt: skip
         profile = self._policy.profile(profile_id)
-        worker = repository.place(connection, lambda: repository.candidates(connection, profile), self._loads)
+        worker = repository.place(connection, repository.candidates(connection, profile), self._loads, race)
         if worker is None:
             raise NoWorkerAvailable(retry_after_seconds=5)
-        uid = repository.free_uid(connection, worker, scatter_uids)
+        uid = repository.free_uid(connection, worker, race.scatter_uids)
         assignment.assign(connection, key, row, worker, uid, by, scope=scope, profile_id=profile_id)
         assigned = repository.fetch(connection, key)
         assert assigned is not None

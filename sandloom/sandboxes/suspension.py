@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import IntegrityError
 
 from sandloom.db.engine import Database
 from sandloom.errors import (
@@ -19,18 +18,16 @@ from sandloom.errors import (
     StaleRoute,
     SuspendBusy,
     SuspendInProgress,
-    Unavailable,
 )  # fmt: skip
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes import repository, statements
 from sandloom.sandboxes import suspension_statements as suspension
 from sandloom.sandboxes.diagnose import owner_lives
 from sandloom.sandboxes.placement import Loads, no_loads
+from sandloom.sandboxes.races import Race, win
 from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.service import SandboxPolicy
 from sandloom.sandboxes.states import LIVE, SandboxStatus, Workspace
-
-_ATTEMPTS = 6
 
 
 class Suspensions:
@@ -130,9 +127,8 @@ class Suspensions:
         Raises SandboxNotFound, StaleRoute (released), SuspendInProgress, NoWorkerAvailable (the owner is full, or
         nobody can restore it), DormantWorkspaceUnavailable (the files are on a worker that is not there).
         """
-        scatter_uids = False
 
-        def attempt(connection: Connection) -> tuple[Route, bool]:
+        def attempt(connection: Connection, race: Race) -> tuple[Route, bool]:
             row = repository.fetch(connection, key, lock=True)
             if row is None:
                 raise SandboxNotFound
@@ -149,17 +145,12 @@ class Suspensions:
             if worker is not None:
                 self._wake(connection, row, worker, row.sandbox_uid, Workspace.KEPT, by)
             else:
-                self._move(connection, row, by, scatter_uids, elsewhere)
+                self._move(connection, row, by, race, elsewhere)
             woken = repository.fetch(connection, key)
             assert woken is not None
             return self._route(woken), True
 
-        for _ in range(_ATTEMPTS):
-            try:
-                return self._db.write(attempt)
-            except IntegrityError:
-                scatter_uids = True  # another worker over the shared root took the UID first
-        raise Unavailable("UIDs of the shared root are contended; repeat the call.")
+        return win(self._db, attempt)
 
     def takers(self, profile_id: str) -> list[str]:
         """Queues of live workers that have a free slot for a sandbox that is only in the object store, in no order."""
@@ -176,20 +167,19 @@ class Suspensions:
     def _route(self, row: Any) -> Route:
         return repository.to_route(row, self._policy.idle_ttl_seconds)
 
-    def _move(self, connection: Connection, row: Any, by: str, scatter_uids: bool, elsewhere: bool) -> None:
+    def _move(self, connection: Connection, row: Any, by: str, race: Race, elsewhere: bool) -> None:
         """To another worker over the root that holds the files, or to any from the snapshot; to its own one, although
         that takes nothing new, when there is no other way."""
         profile = self._policy.profile(row.profile_id)
         there, worker, workspace = row.held_uid is not None, None, Workspace.KEPT
         if there and row.storage_mode == "shared":
-            worker = repository.place(
-                connection, lambda: repository.neighbours(connection, row.root_id, profile), self._loads
-            )
+            neighbours = repository.neighbours(connection, row.root_id, profile)
+            worker = repository.place(connection, neighbours, self._loads, race)
         elif row.snapshot is not None and not (there and owner_lives(row)):
             workspace = Workspace.RESTORED
-            worker = repository.place(connection, lambda: repository.candidates(connection, profile), self._loads)
+            worker = repository.place(connection, repository.candidates(connection, profile), self._loads, race)
         if worker is not None:
-            uid = repository.free_uid(connection, worker, scatter_uids)
+            uid = repository.free_uid(connection, worker, race.scatter_uids)
             self._wake(connection, row, worker, uid, workspace, by)
             return
         if workspace is Workspace.RESTORED:
