@@ -40,6 +40,7 @@ _started: list[PostgresServer | MariaDBServer | RedisServer | RabbitServer | S3S
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=5, help="how often the test of kills at random moments kills")
     parser.addoption("--seed", type=int, default=None, help="the seed of that test, to see a failure again")
+    parser.addoption("--long", action="store_true", help="also what takes minutes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -62,6 +63,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("long") and not item.config.getoption("--long"):
+        pytest.skip("takes minutes; asked for with --long")
     if item.get_closest_marker("root") and os.geteuid() != 0:
         pytest.skip("needs root")
     if item.get_closest_marker("bwrap") and (reason := why_bwrap_fails()):

@@ -16,7 +16,7 @@ from tests.services.need import missing
 from tests.services.packages import download
 from tests.services.rclone import S3Server
 
-pytestmark = [pytest.mark.bwrap, pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.bwrap, pytest.mark.server, pytest.mark.long, pytest.mark.timeout(900)]
 
 ENVIRONMENT = """
 python3 -m venv --without-pip /envs/science

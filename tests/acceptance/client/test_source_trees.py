@@ -14,7 +14,7 @@ import pytest
 from sandloom import Client
 from tests.services.packages import download
 
-pytestmark = [pytest.mark.bwrap, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.bwrap, pytest.mark.long, pytest.mark.timeout(900)]
 
 PATTERN = r"raise NotImplementedError\("
 
