@@ -153,7 +153,7 @@ def _real_uid(pid: int) -> int:
     return int(status.split("Uid:")[1].split()[0])
 
 
-def eventually(condition: Callable[[], bool], timeout_seconds: float = 20) -> bool:
+def eventually(condition: Callable[[], bool], timeout_seconds: float = 120) -> bool:
     """For what no event tells about, such as the end of a process that is nobody's child here."""
     deadline = time.monotonic() + timeout_seconds
     while not condition():
