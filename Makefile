@@ -9,7 +9,7 @@ CODE := sandloom api workers migrations scripts benchmarks
 
 help:
 	@echo 'make demo         a real job in a sandbox of the embedded service'
-	@echo 'make test         the whole suite, with private PostgreSQL, MariaDB and Redis servers'
+	@echo 'make test         the suite, with private PostgreSQL, MariaDB, Redis, RabbitMQ and S3 servers'
 	@echo 'make test FAST=1  what needs no server;  ARGS="-k name" goes to pytest, ARGS=--long adds what takes minutes'
 	@echo 'make chaos        a fleet under load while every fault strikes;  ARGS="--seeds 20", ARGS=--mutants'
 	@echo 'make lint         ruff, mypy --strict, import direction'
