@@ -60,7 +60,11 @@ class Objects(Group):
         "auto", "`auto` (S3 when a bucket is named), `s3`, `disabled`, or an entry point.", min_length=1
     )
     blobstore_endpoint: str | None = setting(None, "S3 endpoint. BLOBSTORE_* are also read without the prefix.")
-    blobstore_bucket: str | None = setting(None, "S3 bucket, made when missing.")
+    blobstore_bucket: str | None = setting(
+        None,
+        "S3 bucket, made when missing; 3 to 63 lower-case letters, digits, `.` and `-`.",
+        pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$",
+    )
     blobstore_base_prefix: str = setting("agent-sandbox/", "Prefix of every object.")
     blobstore_region: str = setting("us-east-1", "S3 region.")
     blobstore_access_key: SecretStr = setting(SecretStr(""), "S3 access key; empty: the boto3 chain.")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandloom.errors import NoWorkerAvailable, SandboxBusy, SandboxExists, SandboxSuspended, ScopeMismatch, StaleRoute
-from sandloom.ids import SandboxKey
+from sandloom.ids import SandboxKey, new_id
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.states import SandboxStatus
 from tests.acceptance.test_worker_templates import call
@@ -37,7 +37,7 @@ def fleet(postgres_url: str, redis_url: str, data_dir: Path, s3: S3Server) -> It
         redis_url,
         data_dir,
         SANDBOX_MIN_FREE_BYTES="0",
-        **s3.environment(f"forks-{data_dir.name}".lower()),
+        **s3.environment(new_id()),
     )
     yield opened
     opened.close()

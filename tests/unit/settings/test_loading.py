@@ -49,12 +49,14 @@ def test_all_problems_come_at_once_by_name_and_without_values() -> None:
         "SANDBOX_ISOLATION_LEVEL": "secret-looking",
         "SANDBOX_TOOLCHAINS": "secret-looking",
         "SANDBOX_DATABASE_URL": "oracle://secret-looking",
+        "SANDBOX_BLOBSTORE_BUCKET": "Secret_looking",
     }
     with pytest.raises(SettingsInvalid) as caught:
         Settings.load(values)
     assert len(caught.value.extra["problems"]) == len(values)
     assert all(name in caught.value.detail for name in values)
     assert "secret-looking" not in caught.value.detail
+    assert "Secret_looking" not in caught.value.detail
     assert "70000" not in caught.value.detail
 
 
