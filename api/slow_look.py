@@ -1,6 +1,6 @@
 """A look at the rows of every command that this process watches, now and then: a head that the bus lost is found so.
 
-One look for all of them: what a process asks of the database for streams that are quiet does not grow with their number.
+One look for all of them: how often a process asks the database about quiet streams does not grow with their number.
 """
 
 from __future__ import annotations

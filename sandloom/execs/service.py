@@ -141,8 +141,9 @@ class Execs:
 
     def heads(self, keys: Sequence[ExecKey]) -> Sequence[tuple[ExecKey, Head]]:
         """How far each of these is, of those that are there."""
-        names = tuple_(_e.tenant_id, _e.sandbox_id, _e.exec_id)
-        query = select(_e.tenant_id, _e.sandbox_id, _e.exec_id, _e.last_seq, _e.status).where(names.in_([tuple(key) for key in keys]))
+        columns = (_e.tenant_id, _e.sandbox_id, _e.exec_id)
+        wanted = tuple_(*columns).in_([tuple(key) for key in keys])
+        query = select(*columns, _e.last_seq, _e.status).where(wanted)
         rows = self._db.read(lambda connection: connection.execute(query).all()) if keys else []
         return [(ExecKey(*row[:3]), Head(row.last_seq, row.status in TERMINAL)) for row in rows]
 

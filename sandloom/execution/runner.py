@@ -47,8 +47,8 @@ class Runner:
         self._plan_sources: tuple[Plan, list[mounts.Source]] | None = None
 
     def start(self, spec: Spec, sink: Sink) -> Handle:
-        """Start ``spec``; its output goes to ``sink('stdout' | 'stderr', chunk)`` from the thread inside ``wait``, and so
-        does each of its ``notes`` to ``sink('note', data)``.
+        """Start ``spec``; its output goes to ``sink('stdout' | 'stderr', chunk)`` from the thread inside ``wait``, and
+        so does each of its ``notes`` to ``sink('note', data)``.
 
         Raises ``SpecInvalid``, ``BudgetsUnavailable``, ``DiskBudgetReached`` and ``SpawnerUnavailable``. A program that
         is missing, or isolation that cannot be set up, is a ``Verdict``.
@@ -184,7 +184,7 @@ def _request(
             "timeout_seconds": spec.timeout_seconds,
             "grace_seconds": spec.terminate_grace_seconds,
             "fixed_sources": fixed_sources,
-            "own_sources": _sources((*spec.home_dirs.all, *(tree for _, tree in spec.templates), *filter(None, [fifo]))),
+            "own_sources": _sources(filter(None, (*spec.home_dirs.all, *(tree for _, tree in spec.templates), fifo))),
             "attach": [] if group is None else group.attach,
             "open": _files_to_open(spec),
             "enters": line.enters,

@@ -126,8 +126,8 @@ class Plan:
     """How every command of a worker is isolated: what the probe selected by real runs.
 
     ``seccomp_file`` holds the filter's program; ``None``: no filter. ``machine_dir``: see ``machine``.
-    ``toolchain_dir``: see ``toolchain_files``; ``None``: the toolchains need no files. ``notes_dir``: where commands get
-    their FIFOs for notes; empty: none.
+    ``toolchain_dir``: see ``toolchain_files``; ``None``: the toolchains need no files. ``notes_dir``: where commands
+    get their FIFOs for notes; empty: none.
     """
 
     bwrap: str

@@ -82,7 +82,7 @@ def test_what_a_reader_could_not_parse_is_refused(line: bytes) -> None:
 
 def test_lines_are_events_and_what_is_no_json_is_counted(pipe: Pipe) -> None:
     pipe.write(b'{"step":"build"}\n\n  \nno json\n"ni')
-    pipe.write("cht größer\"\n[1, 2]".encode())
+    pipe.write('cht größer"\n[1, 2]'.encode())
     assert pipe.end() == [{"note": {"step": "build"}}, {"note": "nicht größer"}, {"note": [1, 2]}, {"dropped": 1}]
 
 
