@@ -129,8 +129,10 @@ class OutputBuffer:
         """Undo a ``take`` whose write did not happen."""
         with self._lock:
             later, self._runs = self._runs, []
-            for kind, data in [*events, *later]:
+            for kind, data in events:
                 self._put(kind, data)
+            for kind, waiting in later:
+                self._put(kind, waiting)
             self.waiting_bytes = sum(len(data) for _, data in self._runs)
 
 

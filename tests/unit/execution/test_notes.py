@@ -106,7 +106,7 @@ def test_all_notes_together_are_bounded(pipe: Pipe) -> None:
 
 
 def test_reading_pauses_so_that_a_writer_without_end_waits(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notes.time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr("sandloom.execution.notes.time.monotonic", lambda: 100.0)
     assert pipe.notes.pause_seconds == 0
     pipe.write(b"1\n" * 10_000)
     assert pipe.notes.read() == notes.READ_BYTES
