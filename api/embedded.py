@@ -49,6 +49,8 @@ class EmbeddedServer:
             asyncore_use_poll=True,
             # Reading on while a request is served is how a client that leaves is noticed.
             channel_request_lookahead=1,
+            # What is kept of an answer for a client that does not take it; its thread then waits.
+            outbuf_high_watermark=1 << 20,
             max_request_header_size=_MAX_HEADER_BYTES,
             max_request_body_size=limits.largest + 1,
             ident=None,

@@ -17,9 +17,11 @@ from sandloom.execs.records import Event, EventPage
 from sandloom.ids import ExecKey
 
 _CURSOR = re.compile(r"[0-9]{1,18}\Z")
+#: What a reader holds of its events at once, however slowly its client takes them.
 _PAGE_EVENTS = 500
-#: The rows are read again at least this often, so that a lost head delays and never loses.
-_SLICE_SECONDS = 2.0
+_PAGE_BYTES = 256 * 1024
+#: How often a quiet reader looks whether its client is still there; for lost heads see ``slow_look``.
+_SLICE_SECONDS = 5.0
 
 
 def parse_cursor(last_event_id: str | None, after: str | None) -> int:
@@ -34,7 +36,7 @@ def parse_cursor(last_event_id: str | None, after: str | None) -> int:
 
 def first_page(services: Services, key: ExecKey, after: int) -> EventPage:
     """Events behind ``after``. Raises ExecNotFound, CursorAhead, EventsPruned."""
-    page = services.execs.events(key, after, _PAGE_EVENTS)
+    page = services.execs.events(key, after, _PAGE_EVENTS, _PAGE_BYTES)
     if after > page.last_seq:
         raise CursorAhead(last_seq=page.last_seq)
     if after + 1 < page.first_available_seq:
@@ -84,14 +86,19 @@ class EventReader:
             if self._page.terminal and self._after >= self._page.last_seq:
                 self.finished = True
                 return
-            if not events and not self._wait():
+            if not events and not self._wait(quiet_since + self._heartbeat_seconds):
                 return
             if monotonic_seconds() - quiet_since >= self._heartbeat_seconds:
                 quiet_since = monotonic_seconds()
                 yield []
-            self._page = self._services.execs.events(self._key, self._after, _PAGE_EVENTS)
+            self._page = self._services.execs.events(self._key, self._after, _PAGE_EVENTS, _PAGE_BYTES)
 
-    def _wait(self) -> bool:
-        """Whether to go on."""
-        self._watch.wait(min(_SLICE_SECONDS, self._heartbeat_seconds))
-        return not (self._slot.stopping or self._gone())
+    def _wait(self, until: float) -> bool:
+        """Until a head comes, at most to the next sign of life; whether to go on."""
+        while (left := until - monotonic_seconds()) > 0:
+            head = self._watch.wait(min(_SLICE_SECONDS, left))
+            if self._slot.stopping or self._gone():
+                return False
+            if head is not None:
+                break
+        return True

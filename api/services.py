@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api.slots import Slots
+from api.slow_look import SlowLook
 from sandloom.broker.control import BusControl
 from sandloom.broker.envelope import fleet_key
 from sandloom.broker.publisher import KombuPublisher
@@ -45,6 +46,7 @@ class Services:
     control: WorkerControl
     waits: Slots
     streams: Slots
+    slow_look: SlowLook
 
     def stop_waiting(self) -> None:
         """End every wait and stream, so that the process can stop; may be called twice and from any thread."""
@@ -54,6 +56,7 @@ class Services:
     def close(self) -> None:
         """Let go of the bus and the database; nothing is served afterwards."""
         self.stop_waiting()
+        self.slow_look.close()
         self.bus.close()
         self.db.dispose()
 
@@ -106,4 +109,5 @@ def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublish
         control=control,
         waits=Slots(settings.max_waits),
         streams=Slots(settings.max_streams),
+        slow_look=SlowLook(execs, bus),
     )

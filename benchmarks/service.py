@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+from sqlalchemy import make_url
 
 from sandloom.settings import read_token
 from tests.services.account import free_port, new_password, passable_directory, remove_tree
@@ -55,7 +56,10 @@ def embedded() -> Iterator[Service]:
 
 
 @contextlib.contextmanager
-def fleet() -> Iterator[Service]:
+def fleet(
+    more: Mapping[str, str] | None = None, worker_database: Callable[[int], int] | None = None
+) -> Iterator[Service]:
+    """``more`` settings. ``worker_database``: the port at which the worker reaches PostgreSQL, given its own."""
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(_directory())
         postgres, redis = PostgresServer(directory / "postgres"), RedisServer(directory / "redis")
@@ -65,23 +69,31 @@ def fleet() -> Iterator[Service]:
         redis.start()
         postgres.execute('CREATE DATABASE "bench"')
         port, token = free_port(), new_password()
-        settings = _SETTINGS | {
-            "SANDBOX_HOST": "127.0.0.1",
-            "SANDBOX_PORT": str(port),
-            "SANDBOX_DATA_DIR": str(directory),
-            "SANDBOX_INTERNAL_TOKEN": token,
-            "SANDBOX_SECRET_KEY": new_password(),
-            "SANDBOX_DATABASE_URL": postgres.url("bench"),
-            "SANDBOX_BROKER_URL": redis.url(0),
-            "SANDBOX_RESULT_BACKEND": redis.url(1),
-            "SANDBOX_BUS_URL": redis.url(0),
-        }
+        settings = (
+            _SETTINGS
+            | dict(more or {})
+            | {
+                "SANDBOX_HOST": "127.0.0.1",
+                "SANDBOX_PORT": str(port),
+                "SANDBOX_DATA_DIR": str(directory),
+                "SANDBOX_INTERNAL_TOKEN": token,
+                "SANDBOX_SECRET_KEY": new_password(),
+                "SANDBOX_DATABASE_URL": postgres.url("bench"),
+                "SANDBOX_BROKER_URL": redis.url(0),
+                "SANDBOX_RESULT_BACKEND": redis.url(1),
+                "SANDBOX_BUS_URL": redis.url(0),
+            }
+        )
         upgrade = _start(directory, "db", ["upgrade"], settings)
         if upgrade.wait() != 0:
             raise SystemExit(upgrade.output())
         parts = {"PostgreSQL": postgres.pid, "Redis": redis.pid}
-        for name, arguments in (("api", []), ("worker", ["--id", "bench"])):
-            process = _start(directory, name, arguments, settings | {"SANDBOX_LOCAL_ROOT": str(directory / "root")})
+        of_worker = {"SANDBOX_LOCAL_ROOT": str(directory / "root")}
+        if worker_database is not None:
+            url = make_url(settings["SANDBOX_DATABASE_URL"]).set(host="127.0.0.1", port=worker_database(postgres.port))
+            of_worker["SANDBOX_DATABASE_URL"] = url.render_as_string(hide_password=False)
+        for name, arguments, own in (("worker", ["--id", "bench"], of_worker), ("api", [], {})):
+            process = _start(directory, name, arguments, settings | own)
             stack.callback(process.stop)
             parts[name] = process.pid
         yield Service("fleet", _healthy(port, process), token, parts)

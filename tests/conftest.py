@@ -39,6 +39,9 @@ _started: list[PostgresServer | MariaDBServer | RedisServer | RabbitServer | S3S
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=5, help="how often the test of kills at random moments kills")
+    parser.addoption("--races", type=int, default=10, help="how often appends race with the end of their command")
+    parser.addoption("--events", type=int, default=800, help="how many events readers follow through restarts")
+    parser.addoption("--readers", type=int, default=8, help="how many readers do")
     parser.addoption("--seed", type=int, default=None, help="the seed of that test, to see a failure again")
     parser.addoption("--long", action="store_true", help="also what takes minutes")
 

@@ -98,7 +98,8 @@ class Commands:
         self._runtime_env = RuntimeEnvironment(engine.settings, engine.toolchain_env)
         self._bus = bus
         self._given_up = given_up
-        self._flusher = Flusher()
+        # The other half of the connections is for claims and ends.
+        self._flusher = Flusher(engine.settings.database_pool_size // 2)
         self._lock = threading.Lock()
         self._running: dict[ExecKey, Running] = {}
 

@@ -1,7 +1,9 @@
-"""A command's output on its way into the database: batched, in order, never cut inside a character.
+"""A command's output and notes on their way into the database: batched, in order, never cut inside a character.
 
 ``sink`` is called by the thread that pumps the command and only ever appends to memory. The flusher's threads write.
-How much can wait is bounded by MAX_OUTPUT_BYTES, since the engine hands over no more than that per stream.
+How much can wait is bounded, since the engine hands over no more than MAX_OUTPUT_BYTES per stream and bounds notes. One
+write of a command is on its way at a time, and takes along whatever came while the one before it was: a database that
+is far away costs a command its distance once or twice, however much it writes.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from sandloom.telemetry import get_logger
 log = get_logger("sandloom.workers.output")
 
 Events = list[tuple[str, bytes]]
+
+#: Kinds of which neighbours may become one event; each of another kind is an event of its own.
+_TEXT = frozenset({"stdout", "stderr"})
 
 FLUSH_SECONDS = 0.050
 #: The first chunk after a pause goes out after this: a command that ends at once needs no write of its own for it.
@@ -70,32 +75,42 @@ class OutputBuffer:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs: list[tuple[str, bytearray]] = []
+        self._merge_at = MAX_RUNS
         self.waiting_bytes = 0
 
     def add(self, kind: str, chunk: bytes) -> None:
         with self._lock:
             self.waiting_bytes += len(chunk)
-            if self._runs and self._runs[-1][0] == kind:
-                self._runs[-1][1].extend(chunk)
-                return
-            if len(self._runs) >= MAX_RUNS:
+            if len(self._runs) >= self._merge_at:
                 self._merge()
-            self._runs.append((kind, bytearray(chunk)))
+            self._put(kind, chunk)
+
+    def _put(self, kind: str, data: bytes | bytearray) -> None:
+        if kind in _TEXT and self._runs and self._runs[-1][0] == kind:
+            self._runs[-1][1].extend(data)
+        else:
+            self._runs.append((kind, bytearray(data)))
 
     def _merge(self) -> None:
         merged: dict[str, bytearray] = {}
         for kind, data in self._runs:
-            merged.setdefault(kind, bytearray()).extend(data)
-        self._runs = list(merged.items())
+            if kind in _TEXT:
+                merged.setdefault(kind, bytearray()).extend(data)
+        self._runs = [*merged.items(), *(run for run in self._runs if run[0] not in _TEXT)]
+        self._merge_at = len(self._runs) + MAX_RUNS
 
     def take(self, *, final: bool) -> Events:
         """The next batch of events. Unless ``final``, the begin of a character at the end of a stream stays here."""
         with self._lock:
-            runs, self._runs = self._runs, []
+            runs, self._runs, self._merge_at = self._runs, [], MAX_RUNS
             events: Events = []
             room = BATCH_BYTES
             while runs and room > 0:
                 kind, data = runs.pop(0)
+                if kind not in _TEXT:
+                    events.append((kind, bytes(data)))
+                    room = room if final else room - len(data)
+                    continue
                 following = next((run for name, run in runs if name == kind), None)
                 whole = len(data) if final and following is None else complete_length(data)
                 if not final:
@@ -114,26 +129,33 @@ class OutputBuffer:
         """Undo a ``take`` whose write did not happen."""
         with self._lock:
             later, self._runs = self._runs, []
-            for kind, data in [*events, *later]:
-                if self._runs and self._runs[-1][0] == kind:
-                    self._runs[-1][1].extend(data)
-                else:
-                    self._runs.append((kind, bytearray(data)))
+            for kind, data in events:
+                self._put(kind, data)
+            for kind, waiting in later:
+                self._put(kind, waiting)
             self.waiting_bytes = sum(len(data) for _, data in self._runs)
 
 
 class Flusher:
-    """A few threads that write the output of all commands, each when it is due."""
+    """Threads that write the output of all commands, each when it is due: as many as writes are on their way at once,
+    and at most ``max_threads``."""
 
-    def __init__(self, threads: int = 4) -> None:
+    def __init__(self, max_threads: int = 8) -> None:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._changed = threading.Condition()
         self._closed = False
-        self._threads = [
-            threading.Thread(target=self._serve, name=f"flush-{number}", daemon=True) for number in range(threads)
-        ]
-        for thread in self._threads:
+        self._max_threads = max_threads
+        self._busy = 0
+        self._threads: list[threading.Thread] = []
+        with self._changed:
+            self._start()
+
+    def _start(self) -> None:
+        """One thread more, unless one is free or there may be no more."""
+        if self._busy == len(self._threads) < self._max_threads and not self._closed:
+            thread = threading.Thread(target=self._serve, name=f"flush-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
             thread.start()
 
     def schedule(self, at_seconds: float, write: Callable[[], None]) -> None:
@@ -154,18 +176,23 @@ class Flusher:
                         break
                     self._changed.wait(wait)
                 write = heapq.heappop(self._due)[2]
+                self._busy += 1
+                self._start()
                 if self._due:
                     self._changed.notify()
             try:
                 write()
             except Exception:
                 log.exception("output could not be written")
+            with self._changed:
+                self._busy -= 1
 
     def close(self) -> None:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        for thread in self._threads:
+            threads = list(self._threads)
+        for thread in threads:
             thread.join(5.0)
 
 
@@ -185,20 +212,28 @@ class OutputWriter:
         self._scheduled_at: float | None = None
         self._last_flush = 0.0
         self._writing = threading.Lock()
+        self._missed = False
         self._closed = False
         self._blocked_until = 0.0
 
     def sink(self, kind: str, chunk: bytes) -> None:
         """Take a chunk. Never waits for the database."""
         self._buffer.add(kind, chunk)
+        # Said before the look: who writes looks for it after its release.
+        self._missed = True
+        if not self._writing.locked():
+            self._schedule_next()
+
+    def _schedule_next(self) -> None:
         now = monotonic_seconds()
         with self._lock:
-            due = now if self._buffer.waiting_bytes >= FLUSH_BYTES else self._next_flush(now)
+            if self._buffer.waiting_bytes >= FLUSH_BYTES:
+                due = now
+            elif now - self._last_flush > FLUSH_SECONDS:
+                due = now + FIRST_SECONDS
+            else:
+                due = self._last_flush + FLUSH_SECONDS
             self._schedule(due)
-
-    def _next_flush(self, now: float) -> float:
-        after_pause = now - self._last_flush > FLUSH_SECONDS
-        return now + FIRST_SECONDS if after_pause else self._last_flush + FLUSH_SECONDS
 
     def _schedule(self, due: float) -> None:
         if self._closed or (self._scheduled_at is not None and self._scheduled_at <= due):
@@ -212,12 +247,16 @@ class OutputWriter:
             if self._closed or self._scheduled_at is None or self._scheduled_at > monotonic_seconds():
                 return  # a later schedule was replaced by an earlier one, which has flushed already
             self._scheduled_at = None
+        self._missed = True
         if not self._writing.acquire(blocking=False):
-            return self._again(FLUSH_SECONDS)
+            return
+        self._missed = False
         try:
             self._write_batch()
         finally:
             self._writing.release()
+            if self._missed:
+                self._schedule_next()
 
     def _write_batch(self) -> None:
         if self._closed:

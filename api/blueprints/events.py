@@ -56,6 +56,9 @@ def _stream(
         raise StreamLimit
     watch = call.services.bus.watch(key)
     slot.hold(watch)
+    if not page.events:
+        # What came before the watch is not told by it.
+        page = first_page(call.services, key, after)
     reader = EventReader(call.services, key, page, after, watch, slot, gone, HEARTBEAT_SECONDS)
     response = Response(FORMATS[content_type](reader), content_type=content_type, headers=_STREAM_HEADERS)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -86,6 +86,10 @@ class Bus(Protocol):
     def publish_head(self, key: ExecKey, seq: int, terminal: bool) -> None: ...
 
     def watch(self, key: ExecKey) -> Watch: ...
+
+    def refresh(self, read: Callable[[Sequence[ExecKey]], Iterable[tuple[ExecKey, Head]]]) -> None:
+        """Tell the watches of this process what ``read`` finds of their execs and they were not told yet."""
+        ...
 
     def publish_reply(self, channel: str, body: Mapping[str, Any]) -> None: ...
 

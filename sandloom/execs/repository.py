@@ -146,9 +146,13 @@ def insert_events(
     statements.insert_events(len(events), at_us is None).run(connection, values)
 
 
-def events_after(connection: Connection, key: ExecKey, after: int, limit: int) -> list[Event]:
+def events_after(connection: Connection, key: ExecKey, after: int, limit: int, max_bytes: int) -> list[Event]:
+    """At least one, if there is one."""
     values = {**statements.of_key(key), "of_seq": after, "at_most": limit}
-    rows = statements.EVENTS_AFTER.all(connection, values)
+    if limit * MAX_EVENT_BYTES <= max_bytes:
+        rows = statements.EVENTS_AFTER.all(connection, values)
+    else:
+        rows = statements.EVENTS_WITHIN.all(connection, {**values, "of_bytes_below": max_bytes})
     return [Event(seq, kind, bytes(data), at_us) for seq, kind, data, at_us in rows]
 
 

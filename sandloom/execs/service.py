@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, select, update
+from sqlalchemy import Connection, and_, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 
 from sandloom.clock import MICROSECONDS
+from sandloom.contracts.ports import Head
 from sandloom.db.clock import now_us
 from sandloom.db.engine import Database
 from sandloom.db.tables import RECENT, execs, sandboxes
@@ -27,6 +28,8 @@ _e, _s = execs.c, sandboxes.c
 _ATTEMPTS = 8
 #: How often an admission whose commit is unknown is sent again: it finds its own row, if there is one.
 _DOUBTS = 2
+#: Of one page of events.
+MAX_PAGE_BYTES = 1 << 20
 #: A doorbell that was lost is sent again after this long; then twice as long each time.
 FIRST_RING_AGAIN_SECONDS = 5
 
@@ -119,8 +122,9 @@ class Execs:
 
         return self._db.read(page)
 
-    def events(self, key: ExecKey, after: int, limit: int = 1000) -> EventPage:
-        """Events with ``seq > after``, dense and in order. Raises ExecNotFound."""
+    def events(self, key: ExecKey, after: int, limit: int = 1000, max_bytes: int = MAX_PAGE_BYTES) -> EventPage:
+        """Events with ``seq > after``, dense and in order: ``limit`` of them, or fewer when these reach
+        ``max_bytes``. Raises ExecNotFound."""
 
         def look(connection: Connection) -> EventPage:
             # The row first: when it is terminal, every event is there for the second statement. Of those that came
@@ -129,11 +133,19 @@ class Execs:
             if row is None:
                 raise ExecNotFound
             there = min(limit, row.last_seq - after)
-            found = tuple(repository.events_after(connection, key, after, there)) if there > 0 else ()
+            found = tuple(repository.events_after(connection, key, after, there, max_bytes)) if there > 0 else ()
             first = found[0].seq if found and found[0].seq > after + 1 else 1
             return EventPage(found, row.last_seq, row.status in TERMINAL, first)
 
         return self._db.read(look)
+
+    def heads(self, keys: Sequence[ExecKey]) -> Sequence[tuple[ExecKey, Head]]:
+        """How far each of these is, of those that are there."""
+        columns = (_e.tenant_id, _e.sandbox_id, _e.exec_id)
+        wanted = tuple_(*columns).in_([tuple(key) for key in keys])
+        query = select(*columns, _e.last_seq, _e.status).where(wanted)
+        rows = self._db.read(lambda connection: connection.execute(query).all()) if keys else []
+        return [(ExecKey(*row[:3]), Head(row.last_seq, row.status in TERMINAL)) for row in rows]
 
     def cancel(self, key: ExecKey, generation: int | None = None) -> CancelResult:
         """QUEUED ends here; RUNNING is marked, and its worker must act. A terminal one stays as it is."""

@@ -68,6 +68,20 @@ EVENTS_AFTER = Query(
     .limit(_AT_MOST),
     "events_after",
 )
+
+
+def _events_within() -> Select[Any]:
+    """Of ``EVENTS_AFTER``, those before which less than ``of_bytes_below`` come. Their sizes are known unread."""
+    columns = (_v.seq, _v.kind, _v.data, _v.at_us)
+    size = func.length(_v.data)
+    before = (func.sum(size).over(order_by=_v.seq) - size).label("before")
+    after = select(*columns, before).where(_EVENTS_OF, _v.seq > bindparam("of_seq")).order_by(_v.seq).limit(_AT_MOST)
+    found = after.subquery("found").c
+    within = found.before < bindparam("of_bytes_below", type_=Integer())
+    return select(*(found[column.name] for column in columns)).where(within).order_by(found.seq)
+
+
+EVENTS_WITHIN = Query(_events_within(), "events_within")
 OUTPUT = Query(
     select(_v.kind, _v.data).where(_EVENTS_OF, or_(*(_v.kind == kind for kind in OUTPUT_KINDS))).order_by(_v.seq),
     "output",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandloom.execution import environment
+from sandloom.execution import environment, notes
 from sandloom.execution.machine import WHOLE, Machine
 from sandloom.execution.spec import Network, Plan, Spec, SpecInvalid
 
@@ -46,10 +46,11 @@ class CommandLine:
     enters: bool = False
 
 
-def build(spec: Spec, identity: str, machine: Machine = WHOLE) -> CommandLine:
+def build(spec: Spec, identity: str, machine: Machine = WHOLE, fifo: str = "") -> CommandLine:
     """The command line for ``spec``; ``identity`` is the host directory with this uid's passwd, group and hosts.
 
-    ``machine``: what is shown of the machine, which is mounted over what the kernel says of it.
+    ``machine``: what is shown of the machine, which is mounted over what the kernel says of it. ``fifo``: the one for
+    this command's notes, if it has one.
 
     Raises ``SpecInvalid`` for an empty argv, NUL characters, root, a relative ``cwd`` or reserved environment names.
     """
@@ -61,11 +62,16 @@ def build(spec: Spec, identity: str, machine: Machine = WHOLE) -> CommandLine:
     args += _synthetic(plan, spec)
     args += [word for source, target in machine.mounts for word in ("--ro-bind", source, target)]
     args += _owned(spec)
+    runtime_env = dict(spec.runtime_env)
+    if fifo:
+        # Read-only: its mode cannot be changed then, while a FIFO takes writes all the same.
+        args += ["--ro-bind", fifo, notes.TARGET]
+        runtime_env[notes.VARIABLE] = notes.TARGET
     enters = spec.cwd not in _FIXED_PLACES
     args += ["--remount-ro", "/", "--chdir", "/" if enters else spec.cwd]
     args += _channels(plan)
     args += ["--", *(("/bin/sh", "-c", _ENTER, "sh", spec.cwd) if enters else ()), *spec.argv]
-    return CommandLine(tuple(args), environment.build(spec.env, spec.runtime_env), enters)
+    return CommandLine(tuple(args), environment.build(spec.env, runtime_env), enters)
 
 
 def _check(spec: Spec) -> None:

@@ -237,6 +237,9 @@ def _base_plan(request: ProbeRequest, binary: bubblewrap.Bubblewrap, uid_separat
     extra = [path[len("/etc/") :] for path in request.readonly_mounts if path.startswith("/etc/") and path != "/etc/"]
     etc_dir = request.state_dir / "etc"
     etc.build_etc(etc_dir, extra=extra)
+    notes_dir = request.state_dir / "notes"
+    notes_dir.mkdir(exist_ok=True)
+    notes_dir.chmod(0o711)
     return Plan(
         bwrap=binary.path,
         features=binary.features,
@@ -251,6 +254,7 @@ def _base_plan(request: ProbeRequest, binary: bubblewrap.Bubblewrap, uid_separat
         resolv_conf=etc.resolv_conf(request.network),
         whole_etc="/etc/" in request.readonly_mounts,
         machine_dir=str(machine.directory(request.state_dir)),
+        notes_dir=str(notes_dir),
     )
 
 

@@ -16,10 +16,11 @@ from sandloom.execution import argv, etc, failure, limits
 from sandloom.execution.cgroups import CommandGroup, Groups
 from sandloom.execution.disk import DiskBudgets, Watched
 from sandloom.execution.machine import Machine, Machines, Seat
+from sandloom.execution.notes import Notes
 from sandloom.execution.output import Sink, Stream
 from sandloom.execution.process import Incarnation, Spawner
 from sandloom.execution.spawner import mounts, wire
-from sandloom.execution.spec import BudgetsUnavailable, LaunchFault, Plan, Spec, Verdict
+from sandloom.execution.spec import BudgetsUnavailable, LaunchFault, Plan, SpawnerUnavailable, Spec, Verdict
 
 __all__ = ["Handle", "Runner", "Sink"]
 
@@ -46,7 +47,8 @@ class Runner:
         self._plan_sources: tuple[Plan, list[mounts.Source]] | None = None
 
     def start(self, spec: Spec, sink: Sink) -> Handle:
-        """Start ``spec``; its output goes to ``sink('stdout' | 'stderr', chunk)`` from the thread inside ``wait``.
+        """Start ``spec``; its output goes to ``sink('stdout' | 'stderr', chunk)`` from the thread inside ``wait``, and
+        so does each of its ``notes`` to ``sink('note', data)``.
 
         Raises ``SpecInvalid``, ``BudgetsUnavailable``, ``DiskBudgetReached`` and ``SpawnerUnavailable``. A program that
         is missing, or isolation that cannot be set up, is a ``Verdict``.
@@ -55,15 +57,19 @@ class Runner:
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             seat = self._seat(spec)
             ours.callback(seat.leave)
-            line = argv.build(spec, self._identity(spec), seat.machine)
+            guard = _Guard(sink)
+            notes = _notes(spec, guard)
+            if notes is not None:
+                ours.callback(notes.close)
+            fifo = "" if notes is None else notes.path
+            line = argv.build(spec, self._identity(spec), seat.machine, fifo)
             group = self._group(spec)
             if group is not None:
                 ours.callback(group.finish)
-            body = _request(spec, line, group, seat.machine, self._fixed_sources(spec.plan))
+            body = _request(spec, line, group, seat.machine, self._fixed_sources(spec.plan), fifo)
             control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours.callback(control.close)
             theirs.callback(their_control.close)
-            guard = _Guard(sink)
             streams = []
             fds = [their_control.fileno()]
             for name in ("stdout", "stderr"):
@@ -81,7 +87,7 @@ class Runner:
                 stdin_fd = _stdin(spec.stdin)
                 theirs.callback(os.close, stdin_fd)
             incarnation = self._spawner.spawn(body, fds, stdin_fd)
-            handle = Handle(spec, control, streams, guard, incarnation, seat, group)
+            handle = Handle(spec, control, streams, notes, guard, incarnation, seat, group)
             ours.callback(handle.close)
             if self._disk is not None and spec.budgets.disk:
                 handle.disk = self._disk.watch(spec.group, spec.home_dirs, spec.budgets, handle.end_at_disk_budget)
@@ -164,6 +170,7 @@ def _request(
     group: CommandGroup | None,
     machine: Machine,
     fixed_sources: list[mounts.Source],
+    fifo: str,
 ) -> bytes:
     return wire.pack(
         {
@@ -177,7 +184,7 @@ def _request(
             "timeout_seconds": spec.timeout_seconds,
             "grace_seconds": spec.terminate_grace_seconds,
             "fixed_sources": fixed_sources,
-            "own_sources": _sources((*spec.home_dirs.all, *(tree for _, tree in spec.templates))),
+            "own_sources": _sources(filter(None, (*spec.home_dirs.all, *(tree for _, tree in spec.templates), fifo))),
             "attach": [] if group is None else group.attach,
             "open": _files_to_open(spec),
             "enters": line.enters,
@@ -189,6 +196,15 @@ def _request(
 
 def _files_to_open(spec: Spec) -> list[tuple[str, int]]:
     return [] if spec.plan.seccomp_file is None else [(spec.plan.seccomp_file, argv.SECCOMP_FD)]
+
+
+def _notes(spec: Spec, sink: Sink) -> Notes | None:
+    if not spec.plan.notes_dir:
+        return None
+    try:
+        return Notes(spec.plan.notes_dir, spec.gid if spec.plan.uid_separation else None, sink)
+    except OSError as error:
+        raise SpawnerUnavailable(f"the FIFO for notes cannot be made: {error}") from error
 
 
 def _stdin(data: bytes) -> int:
@@ -225,6 +241,7 @@ class Handle:
         spec: Spec,
         control: socket.socket,
         streams: list[Stream],
+        notes: Notes | None,
         guard: _Guard,
         incarnation: Incarnation,
         seat: Seat,
@@ -237,6 +254,7 @@ class Handle:
         guard.on_error = self.cancel
         self._control = control
         self._streams = streams
+        self._notes = notes
         self._incarnation = incarnation
         self._lock = threading.Lock()
         self._verdict: Verdict | None = None
@@ -280,6 +298,8 @@ class Handle:
             self._control.close()
         for stream in self._streams:
             stream.close()
+        if self._notes is not None:
+            self._notes.close()
         if self._group is not None:
             self._group.abandon()
         self._seat.leave()
@@ -292,11 +312,19 @@ class Handle:
         by_fd = {stream.fd: stream for stream in self._streams}
         for fd in by_fd:
             poll.register(fd, select.POLLIN)
+        notes, reads_notes = self._notes, False
         while True:
             answered = False
+            if notes is not None and not reads_notes and notes.pause_seconds == 0:
+                poll.register(notes.fd, select.POLLIN)
+                reads_notes = True
             for fd, _ in poll.poll(self._timeout_ms()):
                 if fd == self._control.fileno():
                     answered = True
+                elif notes is not None and fd == notes.fd:
+                    notes.read()
+                    poll.unregister(fd)
+                    reads_notes = False
                 elif not by_fd[fd].read():
                     poll.unregister(fd)
             if answered:
@@ -318,6 +346,8 @@ class Handle:
 
     def _timeout_ms(self) -> float | None:
         waits = [seconds for stream in self._streams if (seconds := stream.release_in_seconds) is not None]
+        if self._notes is not None and (pause_seconds := self._notes.pause_seconds) > 0:
+            waits.append(pause_seconds)
         if self._lasting is not None:
             waits.append(max(0.0, self._lasting[0] - time.monotonic()))
         # Rounded up by poll to milliseconds.
@@ -329,6 +359,8 @@ class Handle:
             self._incarnation.buried.wait(_BURIAL_SECONDS)
         for stream in self._streams:
             stream.drain()
+        if self._notes is not None:
+            self._notes.drain()
         stderr = self._streams[1]
         group = None if self._group is None else self._group.finish()
         if datagram:

@@ -50,7 +50,7 @@ class Bench:
         chunks: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
 
         def collect(name: str, chunk: bytes) -> None:
-            chunks[name].append(chunk)
+            chunks.setdefault(name, []).append(chunk)
             if sink is not None:
                 sink(name, chunk)
 

@@ -126,7 +126,8 @@ class Plan:
     """How every command of a worker is isolated: what the probe selected by real runs.
 
     ``seccomp_file`` holds the filter's program; ``None``: no filter. ``machine_dir``: see ``machine``.
-    ``toolchain_dir``: see ``toolchain_files``; ``None``: the toolchains need no files.
+    ``toolchain_dir``: see ``toolchain_files``; ``None``: the toolchains need no files. ``notes_dir``: where commands
+    get their FIFOs for notes; empty: none.
     """
 
     bwrap: str
@@ -144,6 +145,7 @@ class Plan:
     seccomp_file: str | None = None
     machine_dir: str = ""
     toolchain_dir: str | None = None
+    notes_dir: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from sandloom.db.engine import Database
 from sandloom.db.tables import execs, sandboxes, workers
 from sandloom.db.tallies import Tally, add
 from sandloom.execs import repository as exec_rows
+from sandloom.execs import statements
 from sandloom.execs.records import Outcome
 from sandloom.execs.repository import LostRace
 from sandloom.execs.states import ExecStatus, Reason
@@ -222,14 +223,18 @@ class Reclaim:
     def _end(self, row: Row[Any], outcome: Outcome) -> Ended | None:
         key = _key(row)
 
-        def move(connection: Connection) -> None:
-            exec_rows.end(connection, key, row.status, row.generation, row.last_seq, [], outcome)
+        def move(connection: Connection) -> int:
+            # Not the one of the list: an owner that still writes would win every time.
+            now = statements.PROGRESS.one_or_none(connection, statements.of_key(key))
+            if now is None:
+                raise LostRace
+            exec_rows.end(connection, key, row.status, row.generation, now.last_seq, [], outcome)
+            return int(now.last_seq) + 1
 
         try:
-            self._db.write(move)
+            return key, self._db.write(move)
         except LostRace:
             return None
-        return key, row.last_seq + 1
 
 
 def _key(row: Any) -> ExecKey:

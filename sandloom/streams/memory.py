@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sandloom.contracts.ports import Head
@@ -31,6 +31,9 @@ class MemoryBus:
 
     def watch(self, key: ExecKey) -> ExecWatch:
         return self._watchers.watch(key)
+
+    def refresh(self, read: Callable[[Sequence[ExecKey]], Iterable[tuple[ExecKey, Head]]]) -> None:
+        self._watchers.refresh(read)
 
     def publish_reply(self, channel: str, body: Mapping[str, Any]) -> None:
         handler = self._handler

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from sandloom.contracts.ports import Head
 from sandloom.ids import ExecKey
 from sandloom.settings.urls import redis_client_url
 from sandloom.streams.breaker import Breaker
@@ -67,6 +68,9 @@ class RedisBus:
 
     def publish_head(self, key: ExecKey, seq: int, terminal: bool) -> None:
         self._publish(self._heads_channel, encode_head(key, seq, terminal))
+
+    def refresh(self, read: Callable[[Sequence[ExecKey]], Iterable[tuple[ExecKey, Head]]]) -> None:
+        self._watchers.refresh(read)
 
     def publish_reply(self, channel: str, body: Mapping[str, Any]) -> None:
         try:

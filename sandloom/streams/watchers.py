@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -61,12 +62,17 @@ class ExecWatch:
         self.close()
 
 
+#: Of how many execs ``read`` is asked at once.
+REFRESH_KEYS = 200
+
+
 class Watchers:
     """The watches of this process by exec: a head costs one look-up, however many execs are watched."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_key: dict[ExecKey, set[ExecWatch]] = {}
+        self._told: dict[ExecKey, Head] = {}  # the newest head that the watches of a key had
 
     def __len__(self) -> int:
         with self._lock:
@@ -86,12 +92,26 @@ class Watchers:
             watches.discard(watch)
             if not watches:
                 del self._by_key[watch.key]
+                self._told.pop(watch.key, None)
 
     def deliver(self, key: ExecKey, head: Head) -> None:
         with self._lock:
             watches = list(self._by_key.get(key, ()))
+            if watches:
+                told = self._told.get(key, head)
+                self._told[key] = Head(max(told.seq, head.seq), told.terminal or head.terminal)
         for watch in watches:
             watch.offer(head)
+
+    def refresh(self, read: Callable[[Sequence[ExecKey]], Iterable[tuple[ExecKey, Head]]]) -> None:
+        """Deliver what ``read`` finds of the watched execs and is news; what it raises is the caller's."""
+        with self._lock:
+            keys = list(self._by_key)
+        for start in range(0, len(keys), REFRESH_KEYS):
+            for key, head in read(keys[start : start + REFRESH_KEYS]):
+                told = self._told.get(key)
+                if told is None or head.seq > told.seq or head.terminal > told.terminal:
+                    self.deliver(key, head)
 
     def wake_all(self) -> None:
         with self._lock:

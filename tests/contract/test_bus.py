@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, Queue
 from typing import Any
@@ -201,3 +201,29 @@ def test_closing_ends_the_threads_of_the_bus(bus: MemoryBus | RedisBus) -> None:
     bus.close()
     assert "bus-subscriber" not in {thread.name for thread in threading.enumerate()}
     assert ("bus-subscriber" in before) == isinstance(bus, RedisBus)
+
+
+def test_a_look_at_the_rows_tells_what_was_lost_and_only_that(bus: MemoryBus | RedisBus) -> None:
+    rows = {KEY: Head(5, False), OTHER: Head(2, False)}
+    asked: list[set[ExecKey]] = []
+
+    def read(keys: Sequence[ExecKey]) -> list[tuple[ExecKey, Head]]:
+        asked.append(set(keys))
+        return [(key, rows[key]) for key in keys]
+
+    bus.refresh(read)
+    assert asked == []
+    with bus.watch(KEY) as watch, bus.watch(KEY) as second, bus.watch(OTHER) as other:
+        bus.publish_head(OTHER, 2, False)
+        assert other.wait(LONG_SECONDS) == Head(2, False)
+        bus.refresh(read)
+        assert (watch.wait(0), second.wait(0), other.wait(0)) == (Head(5, False), Head(5, False), None)
+        bus.refresh(read)
+        assert watch.wait(0) is None
+        rows[KEY] = Head(5, True)
+        bus.refresh(read)
+        assert watch.wait(0) == Head(5, True)
+    assert asked == [{KEY, OTHER}] * 3
+    with bus.watch(KEY) as watch:
+        bus.refresh(read)
+        assert watch.wait(0) == Head(5, True)

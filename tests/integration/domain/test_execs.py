@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sandloom.contracts.ports import Head
 from sandloom.db import Database
 from sandloom.db.tables import execs, sandboxes, usage_records, workers
 from sandloom.errors import (
@@ -342,3 +343,34 @@ def test_a_command_that_ends_during_a_release_leaves_it_releasing(world: World):
     box = world.row(sandboxes)
     assert (box.status, box.active_execs, box.exclusive_exec_id) == ("RELEASING", 0, None)
     world.check()
+
+
+def test_a_page_of_events_is_bounded_in_bytes_and_never_empty(world: World):
+    record = world.running(world.started(), "run", "tests")
+    sizes = [10, 65_536, 1, 1, 65_536, 65_536]
+    assert world.execs.append(record.key, "w1", 1, 2, [("stdout", b"x" * size) for size in sizes])
+
+    def pages(max_bytes: int, limit: int = 100) -> list[list[int]]:
+        found, after = [], 2
+        while events := world.execs.events(record.key, after, limit, max_bytes).events:
+            found.append([event.seq for event in events])
+            after = events[-1].seq
+        return found
+
+    assert pages(1) == [[3], [4], [5], [6], [7], [8]]
+    assert pages(65_536) == [[3, 4], [5, 6, 7], [8]]
+    assert pages(1 << 20) == [[3, 4, 5, 6, 7, 8]]
+    assert pages(1 << 20, limit=4) == [[3, 4, 5, 6], [7, 8]]
+
+
+def test_heads_of_several_commands_are_found_at_once(world: World):
+    route = world.started()
+    record, other = world.running(route, "run", "tests"), world.queued(route, "other", "other")
+    gone = record.key._replace(tenant_id="acme")
+    assert dict(world.execs.heads([record.key, other.key, gone])) == {
+        record.key: Head(2, False),
+        other.key: Head(1, False),
+    }
+    assert world.execs.finish(record.key, "w1", 1, 2, [], DONE)
+    assert world.execs.heads([record.key]) == [(record.key, Head(3, True))]
+    assert world.execs.heads([]) == []

@@ -27,6 +27,7 @@ QUERIES: dict[str, tuple[Query, dict[str, Any]]] = {
     "exec": (exec_statements.EXEC, KEY),
     "progress": (exec_statements.PROGRESS, KEY),
     "events": (exec_statements.EVENTS_AFTER, {**KEY, "of_seq": 0, "at_most": 10}),
+    "events within": (exec_statements.EVENTS_WITHIN, {**KEY, "of_seq": 0, "at_most": 10, "of_bytes_below": 60}),
     "output": (exec_statements.OUTPUT, KEY),
     "open": (exec_statements.OPEN_OF_OWNER, {"of_worker": "w1", "of_epoch": 1, "at_most": 10}),
     "sandbox": (sandbox_statements.ROUTE, KEY),
@@ -180,7 +181,8 @@ def test_sessions_that_others_use_too_are_sent_text(alone: World, lost: str):
     alone.check()
 
 
-PLANNED = ("admit", "claim", "append", "finish", "exec", "progress", "events_after", "output", "open_of_owner", "route")
+PLANNED = ("admit", "claim", "append", "finish", "exec", "progress", "events_after", "events_within", "output",
+           "open_of_owner", "route")  # fmt: skip
 #: Indexes that find one row, or the rows that are asked for and no others.
 RIGHT = {
     "pk_sandboxes", "pk_workers", "pk_execs", "pk_exec_events", "uq_execs_active_scope", "ix_execs_open",
@@ -196,6 +198,7 @@ def test_plans_of_tables_that_were_empty_are_right_for_full_ones(alone: World):
     record = alone.running(route, "run", "tests")
     alone.execs.append(record.key, "w1", 1, 2, [("stdout", b"x")])
     alone.execs.events(record.key, 0)
+    alone.execs.events(record.key, 0, max_bytes=1)
     alone.execs.open_for("w1", 1)
     alone.exec("run")
     alone.execs.finish(record.key, "w1", 1, 3, [], DONE)

@@ -119,6 +119,77 @@ def test_the_finish_is_cut_into_writes() -> None:
     assert batches([]) == [[]]
 
 
+def test_each_note_is_an_event_of_its_own_and_stays_whole() -> None:
+    buffer = OutputBuffer()
+    notes = [b'{"note":%d}' % number for number in range(3)]
+    for note in notes:
+        buffer.add("note", note)
+    buffer.add("stdout", b"x")
+    buffer.put_back(buffer.take(final=False))
+    assert buffer.take(final=False) == [*(("note", note) for note in notes), ("stdout", b"x")]
+    for number in range(5 * MAX_RUNS):
+        buffer.add("stdout" if number % 2 else "stderr", b".")
+        if number % 1000 == 0:
+            buffer.add("note", notes[0])
+    events = buffer.take(final=True)
+    assert [data for kind, data in events if kind == "note"] == notes[:1] * 5
+    assert len(events) <= MAX_RUNS + 7
+
+
+class FarRows:
+    """A database whose every answer takes until ``answer`` is released once for it."""
+
+    def __init__(self, asked: threading.Semaphore | None = None) -> None:
+        self.batches: list[Events] = []
+        self.asked = asked or threading.Semaphore(0)
+        self.answer = threading.Semaphore(0)
+
+    def append(self, events: Events) -> bool:
+        self.batches.append(events)
+        self.asked.release()
+        assert self.answer.acquire(timeout=30)
+        return True
+
+
+def test_a_far_database_costs_a_command_its_distance_and_not_each_chunk(flusher: Flusher) -> None:
+    rows = FarRows()
+    writer = OutputWriter(flusher, rows.append, lambda: None)
+    writer.sink("stdout", b"0\n")
+    assert rows.asked.acquire(timeout=30)
+    for number in range(1, 400):
+        writer.sink("stdout", b"%d\n" % number)
+    assert len(rows.batches) == 1  # none beside the one that is on its way
+    rows.answer.release()
+    assert rows.asked.acquire(timeout=30)  # everything that came meanwhile, without another chunk
+    writer.sink("stdout", b"last\n")
+    rows.answer.release()
+    rest = writer.finish()
+    assert [len(batch) for batch in rows.batches] == [1, 1]
+    assert joined(rows.batches[1], "stdout") == b"".join(b"%d\n" % number for number in range(1, 400))
+    assert rest == [("stdout", b"last\n")]
+
+
+def test_far_writes_of_several_commands_are_on_their_way_together() -> None:
+    flusher = Flusher(3)
+    asked = threading.Semaphore(0)
+    rows = [FarRows(asked) for _ in range(4)]
+    writers = [OutputWriter(flusher, row.append, lambda: None) for row in rows]
+    try:
+        for writer in writers:
+            writer.sink("stdout", b"x")
+        for _ in range(3):
+            assert asked.acquire(timeout=30)
+        together = [row for row in rows if row.batches]
+        assert len(together) == 3  # as many as there may be
+        together[0].answer.release()
+        assert asked.acquire(timeout=30)
+        assert all(row.batches for row in rows)
+    finally:
+        for row in rows:
+            row.answer.release(2)
+        flusher.close()
+
+
 class Rows:
     """Where a writer's batches go; ``fail`` makes the next writes raise, ``fenced`` refuses them."""
 
