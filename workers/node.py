@@ -168,8 +168,8 @@ class Node:
             settings.min_free_bytes,
         )  # fmt: skip
         self._context = NodeContext(
-            settings, identity, services.keys, services.bus, services.sandboxes, services.execs, services.fleet, homes,
-            gates, self.commands, lifecycle, suspender, forker, templates, self.load,
+            settings, identity, services.keys, services.bus, services.sandboxes, services.execs, services.fleet,
+            services.tenants, homes, gates, self.commands, lifecycle, suspender, forker, templates, self.load,
         )  # fmt: skip
         self._drainer = Drainer(identity, Fleet(services.db), services.suspensions, suspender, homes)
         self._janitor = Janitor(identity, ground.root, services.sandboxes, gates, lifecycle)
