@@ -115,11 +115,16 @@ class Execs:
         return self._db.read(look)
 
     def list(self, key: SandboxKey, limit: int, offset: int) -> tuple[list[Exec], int]:
-        """A page of the sandbox's execs, newest first and without their input, and how many there are in all."""
+        """A page of the sandbox's execs, newest first and without their input, and how many there are in all.
+
+        Raises SandboxNotFound.
+        """
         mine = and_(_e.tenant_id == key.tenant_id, _e.sandbox_id == key.sandbox_id, RECENT)
 
         def page(connection: Connection) -> tuple[list[Exec], int]:
             total = connection.execute(select(func.count()).select_from(execs).where(mine)).scalar_one()
+            if not total and sandbox_rows.fetch(connection, key) is None:
+                raise SandboxNotFound
             query = repository.without_input().where(mine).order_by(_e.queued_us.desc(), _e.exec_id)
             rows = connection.execute(query.limit(limit).offset(offset))
             return [repository.to_exec(row) for row in rows], total
