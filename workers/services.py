@@ -28,6 +28,7 @@ from sandloom.settings import Settings
 from sandloom.streams import open_bus
 from sandloom.tenants.keys import Keys as TenantKeys
 from sandloom.tenants.service import Tenants
+from sandloom.tenants.usage import Usage
 from workers.app import WorkerApp
 from workers.broker_cleaning import BrokerCleaning
 from workers.context import Keys
@@ -57,6 +58,7 @@ class Services:
     execs: Execs
     fleet: Fleet
     tenants: Tenants
+    usage: Usage
     registry: Registry
     objects: ObjectStore | None
     reclaim: Reclaim
@@ -122,6 +124,7 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
         execs=Execs(database, ExecPolicy.of(settings), settings.idle_ttl_seconds, tenants),
         fleet=fleet,
         tenants=tenants,
+        usage=Usage(database),
         registry=registry,
         objects=open_object_store(settings),
         reclaim=Reclaim(database, policy),
