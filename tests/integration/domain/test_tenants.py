@@ -25,6 +25,12 @@ from tests.integration.domain.world import DONE, MINT, TENANT, World, key, raise
 ALL = tuple(KeyScope)
 
 
+@pytest.fixture
+def world(db: Database) -> World:
+    """Nothing that was looked up is remembered."""
+    return World(db, kept_seconds=0)
+
+
 def bounded(world: World, **quotas: int) -> None:
     world.tenants.set(TENANT, Quotas(**quotas))
 

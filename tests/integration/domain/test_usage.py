@@ -25,6 +25,12 @@ ALWAYS = UsageQuestion(TENANT, 0, 1 << 20)
 SUMS = ("execs", "cpu_ms", "wall_ms", "memory_mib_ms", "io_bytes", "egress_bytes", "model_tokens")
 
 
+@pytest.fixture
+def world(db: Database) -> World:
+    """Nothing that was looked up is remembered."""
+    return World(db, kept_seconds=0)
+
+
 def ran(world: World, sandbox_id: str, exec_id: str, number: int, tenant_id: str = TENANT, **labels: str) -> Exec:
     """A command that ended, with numbers of its own."""
     route = world.ready(sandbox_id, tenant_id)

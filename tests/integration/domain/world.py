@@ -56,12 +56,15 @@ def request(exec_id: str = "run", scope: str | None = None, **values: Any) -> Ex
 class World:
     """The services over one database."""
 
-    def __init__(self, db: Database, *, execs: ExecPolicy | None = None, reclaim: ReclaimPolicy | None = None) -> None:
+    def __init__(
+        self, db: Database, *, execs: ExecPolicy | None = None, reclaim: ReclaimPolicy | None = None,
+        kept_seconds: float = 60,
+    ) -> None:  # fmt: skip
         self.db = db
         self.fleet = Fleet(db)
-        self.tenants = Tenants(db, kept_seconds=0)
+        self.tenants = Tenants(db, kept_seconds)
         self.usage = Usage(db)
-        self.keys = Keys(db, MINT, kept_seconds=0)
+        self.keys = Keys(db, MINT, kept_seconds)
         self.sandboxes = Sandboxes(db, SandboxPolicy(HASH), tenants=self.tenants)
         self.execs = Execs(db, execs or ExecPolicy(), tenants=self.tenants)
         self.suspensions = Suspensions(db, SandboxPolicy(HASH))
