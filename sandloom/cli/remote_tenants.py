@@ -109,7 +109,7 @@ def _quota_options(function: Command) -> Command:
 @tenant_option
 @json_option
 @click.pass_obj
-def limit(invocation: Invocation, tenant_id: str | None, as_json: bool, **quotas: int | None) -> None:
+def limit(invocation: Invocation, /, tenant_id: str | None, as_json: bool, **quotas: int | None) -> None:
     """Change the tenant's quotas; those that are not named stay."""
     given = {name: None if value == -1 else value for name, value in quotas.items() if value is not None}
     with connect(invocation, tenant_id) as client:

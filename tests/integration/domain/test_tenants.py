@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from functools import partial
 from typing import Any
 
@@ -110,8 +111,8 @@ def test_a_key_is_looked_up_once_in_a_while_and_forgotten_where_it_is_revoked(wo
 
 
 def test_what_was_looked_up_is_kept_for_its_time_and_no_longer():
-    now, looks = [0.0], []
-    recent: Recent[str, int] = Recent(lambda name: looks.append(name) or len(looks), 5.0, lambda: now[0])
+    now, numbers = [0.0], itertools.count(1)
+    recent: Recent[str, int] = Recent(lambda name: next(numbers), 5.0, lambda: now[0])
     assert [recent.get("a"), recent.get("a"), recent.get("b")] == [1, 1, 2]
     now[0] = 4.9
     assert recent.get("a") == 1
