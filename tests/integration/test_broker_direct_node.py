@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from celery import chain, group
-from sqlalchemy import delete
+from sqlalchemy import Connection, delete
 
 from sandloom.broker.api_keys import KeyMint
-from sandloom.db.tables import sandboxes
+from sandloom.db.tables import sandbox_history, sandboxes
 from sandloom.direct import Fleet
 from sandloom.direct.tasks import ARGUMENTS, EXEC, LIST_TEMPLATES, RESOLVE, STAT
 from sandloom.errors import (
@@ -175,8 +175,12 @@ def test_a_key_of_another_tenant_finds_nothing_behind_any_task(workers: WorkerFl
 
 def forget_own(workers: WorkerFleet) -> None:
     """The id must be nobody's in the stranger's tenant again, or the walk would go on with that."""
-    mine = sandboxes.c.tenant_id == "stranger"
-    workers.services.db.write(lambda connection: connection.execute(delete(sandboxes).where(mine)))
+
+    def remove(connection: Connection) -> None:
+        for table in (sandboxes, sandbox_history):
+            connection.execute(delete(table).where(table.c.tenant_id == "stranger"))
+
+    workers.services.db.write(remove)
 
 
 def raised(call: Callable[[], Any]) -> Any:
