@@ -21,7 +21,7 @@ def create_app(services: Services) -> Flask:
     app.url_map.strict_slashes = True
     app.url_map.merge_slashes = False
     app.extensions["sandloom"] = services
-    authenticator = Authenticator(services.settings)
+    authenticator = Authenticator(services.settings, services.keys)
 
     # Registered first and for every address, also those that do not exist: what is not named public needs a token.
     @app.before_request
@@ -32,6 +32,8 @@ def create_app(services: Services) -> Flask:
         g.principal = authenticator.authenticate(
             request.headers.get("Authorization"), request.headers.get("X-Sandbox-Tenant")
         )
+        if not g.principal.is_operator:
+            services.rates.count(g.principal.tenant_id)
 
     @app.after_request
     def harden(response: Response) -> Response:

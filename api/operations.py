@@ -22,6 +22,7 @@ from api.services import Services
 from api.validation import check_name, check_query_text, validate, validate_query
 from sandloom.ids import SandboxKey
 from sandloom.settings import Settings
+from sandloom.tenants.records import KeyScope
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 View = Callable[..., Response]
@@ -61,6 +62,8 @@ class Operation:
     query: type[BaseModel] | None
     body_limit: Callable[[Settings], int]
     request_headers: Mapping[str, str]
+    scope: KeyScope
+    operators_only: bool
 
     @property
     def name(self) -> str:
@@ -81,6 +84,9 @@ class Operation:
         @functools.wraps(self.view)
         def serve(**path: str) -> Response:
             current = request._get_current_object()  # type: ignore[attr-defined]
+            principal: Principal | None = g.get("principal")
+            if principal is not None:
+                principal.demand(self.scope, self.operators_only)
             arguments: dict[str, Any] = {name: check_name(name, value) for name, value in path.items()}
             if self.query is not None:
                 check_query_text(current.query_string)
@@ -88,7 +94,7 @@ class Operation:
             if self.body is not None:
                 left_out = self.body_optional and not has_body(current)
                 arguments["body"] = None if left_out else validate(self.body, read_json(current, limit_bytes))
-            return self.view(Call(services, current, g.get("principal")), **arguments)
+            return self.view(Call(services, current, principal), **arguments)  # type: ignore[arg-type]
 
         return serve
 
@@ -111,8 +117,11 @@ class Group:
         raw_body: bool = False,
         body_limit: Callable[[Settings], int] = lambda _settings: SMALL_BODY_BYTES,
         request_headers: Mapping[str, str] | None = None,
+        scope: KeyScope | None = None,
+        operators_only: bool = False,
     ) -> Callable[[View], View]:
-        """Declare the decorated view."""
+        """Declare the decorated view. ``scope``: what a tenant's key needs, by its method unless given;
+        ``operators_only``: for tenants there is nothing at this address."""
 
         def declare(view: View) -> View:
             hints = get_type_hints(view)
@@ -129,6 +138,8 @@ class Group:
                     query=_model(hints.get("query")),
                     body_limit=body_limit,
                     request_headers=request_headers or {},
+                    scope=scope or (KeyScope.READ if method == "GET" else KeyScope.WRITE),
+                    operators_only=operators_only,
                 )
             )
             return view

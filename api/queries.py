@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictInt
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt
 
 from sandloom.contracts.files import Pattern, PlaceBody
-from sandloom.contracts.rest import Body, SandboxPath, ScopeId, Text
+from sandloom.contracts.rest import Body, Name, SandboxPath, ScopeId, Text
 from sandloom.sandboxes.states import SandboxStatus
 
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _DIGITS = re.compile(r"[0-9]{1,19}\Z")
 
 
@@ -39,6 +41,40 @@ class SandboxPage(Page):
     status: SandboxStatus | None = None
     workspace_scope_id: ScopeId | None = None
     search: Annotated[Text, Field(max_length=191)] | None = None
+
+
+def _day(value: object) -> object:
+    if isinstance(value, str) and not _DAY.match(value):
+        raise ValueError("must be a day, as 2026-01-31")
+    return value
+
+
+def _groups(value: object) -> object:
+    return tuple(value.split(",")) if isinstance(value, str) else value
+
+
+def _distinct(groups: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(groups)) != len(groups):
+        raise ValueError("must not repeat a group")
+    return groups
+
+
+Day = Annotated[date, BeforeValidator(_day), Field(ge=date(1970, 1, 1), le=date(9999, 1, 1))]
+UsageGroups = Annotated[
+    tuple[Literal["tenant", "scope", "sandbox", "day"], ...], BeforeValidator(_groups), AfterValidator(_distinct)
+]
+
+
+class UsageQuery(Page):
+    since: Annotated[Day | None, Field(description="the first day, UTC")] = None
+    until: Annotated[Day | None, Field(description="the last day; today unless given")] = None
+    group_by: Annotated[UsageGroups, Field(description="of tenant, scope, sandbox, day; with commas")] = ()
+    label: Annotated[
+        str | None, Field(pattern=r"^[A-Za-z0-9_.:/-]{1,64}$", description="group by the value of this label, too")
+    ] = None
+    workspace_scope_id: ScopeId | None = None
+    sandbox_id: Name | None = None
+    all_tenants: Annotated[Flag, Field(description="operators only")] = False
 
 
 class OptionalGeneration(Body):

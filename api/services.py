@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from api.rates import Rates, open_rates
 from api.slots import Slots
 from api.slow_look import SlowLook
+from sandloom.broker.api_keys import KeyMint
 from sandloom.broker.control import BusControl
 from sandloom.broker.envelope import fleet_key
 from sandloom.broker.publisher import KombuPublisher
@@ -26,6 +28,9 @@ from sandloom.settings import Settings
 from sandloom.streams import open_bus
 from sandloom.templates.catalog import Catalog
 from sandloom.templates.gateway import TemplateGateway
+from sandloom.tenants.keys import Keys
+from sandloom.tenants.service import Tenants
+from sandloom.tenants.usage import Usage
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,10 @@ class Services:
     files: Files
     templates: TemplateGateway
     fleet: Fleet
+    keys: Keys
+    tenants: Tenants
+    usage: Usage
+    rates: Rates
     control: WorkerControl
     waits: Slots
     streams: Slots
@@ -71,12 +80,14 @@ def build(settings: Settings) -> Services:
 
 def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublisher) -> Services:
     """Services over parts that are open already; the embedded mode shares its own."""
-    key = fleet_key(settings.secret_key.get_secret_value())
+    secret = settings.secret_key.get_secret_value()
+    key = fleet_key(secret)
     control = BusControl(publisher, bus, key)
     sandbox_policy = SandboxPolicy.of(settings)
     registry = open_registry(settings)
-    sandboxes = Sandboxes(db, sandbox_policy, registry.loads)
-    execs = Execs(db, ExecPolicy.of(settings), settings.idle_ttl_seconds)
+    tenants = Tenants(db)
+    sandboxes = Sandboxes(db, sandbox_policy, registry.loads, tenants)
+    execs = Execs(db, ExecPolicy.of(settings), settings.idle_ttl_seconds, tenants)
     sandbox_gateway = SandboxGateway(sandboxes, Suspensions(db, sandbox_policy, registry.loads), control)
     fleet = Fleet(db)
     store = open_object_store(settings)
@@ -106,6 +117,10 @@ def assemble(settings: Settings, db: Database, bus: Bus, publisher: KombuPublish
             settings.template_snapshot_timeout_seconds,
         ),
         fleet=fleet,
+        keys=Keys(db, KeyMint(secret)),
+        tenants=tenants,
+        usage=Usage(db),
+        rates=open_rates(settings.tenant_rate_limit, settings.bus_url, settings.broker_namespace),
         control=control,
         waits=Slots(settings.max_waits),
         streams=Slots(settings.max_streams),

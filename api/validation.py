@@ -11,6 +11,7 @@ from urllib.parse import unquote_to_bytes
 from pydantic import BaseModel, ValidationError
 from werkzeug.datastructures import MultiDict
 
+from sandloom.broker.api_keys import is_key_id
 from sandloom.errors import MalformedRequest, ValidationFailed
 from sandloom.ids import RESERVED_NAMES, is_name, is_template_name, is_worker_id
 
@@ -55,6 +56,10 @@ def check_name(field: str, value: str) -> str:
     if field == "name":
         if not is_template_name(value):
             raise invalid(field, "must be 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit")
+        return value
+    if field == "key_id":
+        if not is_key_id(value):
+            raise invalid(field, "must be a key's id: its tenant, a colon and 12 hexadecimal digits")
         return value
     if field == "worker_id":
         if not is_worker_id(value):

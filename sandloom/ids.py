@@ -16,6 +16,7 @@ _NAME = re.compile(NAME_PATTERN.replace("$", r"\Z"))
 #: Names of templates, which become names of directories.
 TEMPLATE_NAME_PATTERN = r"[a-z0-9][a-z0-9._-]{0,63}"
 _TEMPLATE = re.compile(rf"{TEMPLATE_NAME_PATTERN}\Z")
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 _WORKER = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 
 
@@ -45,6 +46,10 @@ def is_name(value: str) -> bool:
 
 def is_template_name(value: str) -> bool:
     return bool(_TEMPLATE.match(value))
+
+
+def is_tenant_id(value: str) -> bool:
+    return bool(_TENANT.match(value))
 
 
 def is_worker_id(value: str) -> bool:

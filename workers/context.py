@@ -12,6 +12,8 @@ from sandloom.execs.service import Execs
 from sandloom.fleet.service import Fleet
 from sandloom.sandboxes.service import Sandboxes
 from sandloom.settings import Settings
+from sandloom.tenants.keys import Keys as TenantKeys
+from sandloom.tenants.service import Tenants
 from workers.commands import Commands
 from workers.forker import Forker
 from workers.gates import Gates
@@ -29,6 +31,7 @@ class Keys:
     fleet: SigningKey
     verifier: Verifier
     direct_tasks: bool
+    of_tenants: TenantKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class NodeContext:
     sandboxes: Sandboxes
     execs: Execs
     fleet: Fleet
+    tenants: Tenants
     homes: Homes
     gates: Gates
     commands: Commands

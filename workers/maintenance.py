@@ -86,7 +86,16 @@ class Maintenance:
     def prune(self) -> None:
         """Commands and audit before the sandboxes that they belong to, and these before their workers."""
         pruning = self._pruning
-        steps = (pruning.execs, pruning.history, pruning.operations, pruning.uids, pruning.sandboxes, pruning.workers)
+        steps = (
+            pruning.execs,
+            pruning.history,
+            pruning.operations,
+            pruning.uids,
+            pruning.sandboxes,
+            pruning.workers,
+            pruning.usage,
+            pruning.keys,
+        )
         tallies = {pruning.uids: Tally.UIDS_FREED}
         self._run(
             self._cleaning.expire_replies,

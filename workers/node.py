@@ -52,6 +52,7 @@ from workers.results import Results
 from workers.self_ping import SelfPing
 from workers.services import Services
 from workers.snapshots import Snapshots
+from workers.stored import StoredBytes
 from workers.suspender import Suspender
 from workers.sweep import Sweeper
 from workers.tasks import node_lanes, register_maintenance, register_node, register_ping
@@ -118,6 +119,7 @@ class Node:
         self._sweeper.start()
         self._front.start()
         self._ping.start()
+        self._stored.start()
         self._lanes.submit(Lane.LIFECYCLE, lambda: self._announcer.announce(self._birth.open_before))
         self._lanes.submit(Lane.LIFECYCLE, self._janitor.tidy)
         identity = self._birth.identity
@@ -168,10 +170,13 @@ class Node:
             settings.min_free_bytes,
         )  # fmt: skip
         self._context = NodeContext(
-            settings, identity, services.keys, services.bus, services.sandboxes, services.execs, services.fleet, homes,
-            gates, self.commands, lifecycle, suspender, forker, templates, self.load,
+            settings, identity, services.keys, services.bus, services.sandboxes, services.execs, services.fleet,
+            services.tenants, homes, gates, self.commands, lifecycle, suspender, forker, templates, self.load,
         )  # fmt: skip
         self._drainer = Drainer(identity, Fleet(services.db), services.suspensions, suspender, homes)
+        self._stored = StoredBytes(
+            identity.worker_id, ground.root, services.suspensions, services.usage, settings.storage_interval_seconds
+        )
         self._janitor = Janitor(identity, ground.root, services.sandboxes, gates, lifecycle)
         self._build_front(identity)
 
@@ -251,6 +256,7 @@ class Node:
             self._lease.close_to_sandboxes()
         self._drainer.stop()
         self._ping.stop()
+        self._stored.stop()
         self._front.stop()
         self._lane.close()
         if not self.superseded.is_set():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sandloom.broker.api_keys import KeyMint
 from sandloom.broker.cleaning import open_cleaner
 from sandloom.broker.envelope import FLEET_KEY_ID, OPERATOR_KEY_ID, Verifier, fleet_key, operator_key
 from sandloom.broker.publisher import KombuPublisher
@@ -25,6 +26,9 @@ from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.sandboxes.suspension import Suspensions
 from sandloom.settings import Settings
 from sandloom.streams import open_bus
+from sandloom.tenants.keys import Keys as TenantKeys
+from sandloom.tenants.service import Tenants
+from sandloom.tenants.usage import Usage
 from workers.app import WorkerApp
 from workers.broker_cleaning import BrokerCleaning
 from workers.context import Keys
@@ -53,6 +57,8 @@ class Services:
     forks: Forks
     execs: Execs
     fleet: Fleet
+    tenants: Tenants
+    usage: Usage
     registry: Registry
     objects: ObjectStore | None
     reclaim: Reclaim
@@ -98,7 +104,8 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
     if database.dialect != "sqlite":
         lease_db = open_database(settings.database_url, pool_size=LEASE_POOL_SIZE)
     own_bus = bus or open_bus(settings.bus_url, settings.broker_namespace)
-    keys = keys_of(settings)
+    keys = keys_of(settings, database)
+    tenants = Tenants(database)
     publisher = KombuPublisher(settings.broker_url, namespace=settings.broker_namespace)
     policy, sandbox_policy = reclaim_policy(settings), SandboxPolicy.of(settings)
     fleet = Fleet(lease_db)
@@ -111,11 +118,13 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
         publisher=publisher,
         post=FleetPost(publisher, keys.fleet),
         keys=keys,
-        sandboxes=Sandboxes(database, sandbox_policy, registry.loads),
+        sandboxes=Sandboxes(database, sandbox_policy, registry.loads, tenants),
         suspensions=Suspensions(database, sandbox_policy, registry.loads),
-        forks=Forks(database, sandbox_policy),
-        execs=Execs(database, ExecPolicy.of(settings), settings.idle_ttl_seconds),
+        forks=Forks(database, sandbox_policy, tenants),
+        execs=Execs(database, ExecPolicy.of(settings), settings.idle_ttl_seconds, tenants),
         fleet=fleet,
+        tenants=tenants,
+        usage=Usage(database),
         registry=registry,
         objects=open_object_store(settings),
         reclaim=Reclaim(database, policy),
@@ -131,14 +140,16 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
     )
 
 
-def keys_of(settings: Settings) -> Keys:
-    """Whose signatures count: the fleet's own, and the operator's."""
-    fleet = fleet_key(settings.secret_key.get_secret_value())
+def keys_of(settings: Settings, db: Database) -> Keys:
+    """Whose signatures count: the fleet's own, the operator's, and those of tenants."""
+    secret = settings.secret_key.get_secret_value()
+    fleet, mint = fleet_key(secret), KeyMint(secret)
     known = {FLEET_KEY_ID: fleet}
     token = settings.internal_token.get_secret_value()
     if token:
         known[OPERATOR_KEY_ID] = operator_key(token)
-    return Keys(fleet, Verifier(known), settings.direct_tasks == "signed")
+    verifier = Verifier(lambda key_id: known.get(key_id) or mint.signing_key(key_id))
+    return Keys(fleet, verifier, settings.direct_tasks == "signed", TenantKeys(db, mint))
 
 
 def reclaim_policy(settings: Settings) -> ReclaimPolicy:
@@ -154,5 +165,6 @@ def reclaim_policy(settings: Settings) -> ReclaimPolicy:
         max_queued_seconds=settings.max_queued_seconds,
         maintenance_interval_seconds=settings.maintenance_interval_seconds,
         history_retention_days=settings.history_retention_days,
+        usage_retention_days=settings.usage_retention_days,
         batch_size=settings.orphan_reaper_batch_size,
     )

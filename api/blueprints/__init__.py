@@ -12,6 +12,7 @@ from api.blueprints import (
     raw_files,
     sandboxes,
     templates,
+    tenants,
     workers,
 )
 from api.operations import Group
@@ -19,5 +20,6 @@ from api.operations import Group
 #: In the order of the OpenAPI document.
 GROUPS: tuple[Group, ...] = (
     sandboxes.group, execs.group, events.group, files.group, raw_files.group, templates.group,
+    tenants.group,
     diagnostics.group, workers.group, health.group, documents.group,
 )  # fmt: skip

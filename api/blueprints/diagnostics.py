@@ -12,7 +12,7 @@ from api.queries import NoQuery
 group = Group("diagnostics", "Operation")
 
 
-@group.operation("GET", "/sandboxes/diagnostics/runtime", {200: Runtime})
+@group.operation("GET", "/sandboxes/diagnostics/runtime", {200: Runtime}, operators_only=True)
 def runtime_diagnostics(call: Call, query: NoQuery) -> Response:
     """Show the workers, their capacity and the queue."""
     return answer(runtime(call.services))

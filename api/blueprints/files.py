@@ -30,6 +30,7 @@ from sandloom.contracts.files import (
 )
 from sandloom.errors import FileTooLarge
 from sandloom.settings import Settings
+from sandloom.tenants.records import KeyScope
 
 group = Group("files", "Files")
 
@@ -43,6 +44,7 @@ def _write_limit(settings: Settings) -> int:
 def write_file(call: Call, sandbox_id: str, query: NoQuery, body: FileWriteBody) -> Response:
     """Replace a file at once; its parent must exist."""
     data = _content(body.content_base64, call.services.settings.max_file_api_bytes)
+    call.services.tenants.demand_room(call.tenant_id)
     changed = call.services.files.write(call.sandbox(sandbox_id), body.generation, body.place, data, body.mode)
     return answer(FileChange.model_validate(changed))
 
@@ -102,7 +104,7 @@ def glob_files(call: Call, sandbox_id: str, query: GlobQuery) -> Response:
     return answer(GlobAnswer.model_validate(found))
 
 
-@group.operation("POST", "/sandboxes/<sandbox_id>/files/grep", {200: GrepAnswer})
+@group.operation("POST", "/sandboxes/<sandbox_id>/files/grep", {200: GrepAnswer}, scope=KeyScope.READ)
 def grep_files(call: Call, sandbox_id: str, query: NoQuery, body: GrepBody) -> Response:
     """Find lines in a file, or in the files below a directory, by a regular expression."""
     found = call.services.files.grep(

@@ -53,6 +53,7 @@ def write_raw_file(call: Call, sandbox_id: str, query: RawWriteQuery) -> Respons
     length = call.request.content_length
     if length is not None and length > most:
         raise BodyTooLarge(limit_bytes=most)
+    call.services.tenants.demand_room(call.tenant_id)
     mode = None if query.mode is None else int(query.mode, 8)
     with _slot(call):
         pieces: Iterator[bytes] = body_pieces(call.request, most)
@@ -81,6 +82,7 @@ def read_archive(call: Call, sandbox_id: str, query: FileQuery) -> Response:
 @group.operation("PUT", "/sandboxes/<sandbox_id>/archive", {200: ArchiveAnswer}, raw_body=True)
 def write_archive(call: Call, sandbox_id: str, query: FileQuery) -> Response:
     """Extract a tar archive into a directory; links are stored and never followed."""
+    call.services.tenants.demand_room(call.tenant_id)
     with _slot(call):
         pieces = body_pieces(call.request, call.services.settings.max_raw_file_bytes)
         counts = call.services.files.put_archive(call.sandbox(sandbox_id), query.generation, query.place, pieces)

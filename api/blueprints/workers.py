@@ -17,19 +17,19 @@ group = Group("workers", "Operation")
 HEALTH_TIMEOUT_SECONDS = 5.0
 
 
-@group.operation("POST", "/admin/workers/<worker_id>/drain", {200: WorkerRow})
+@group.operation("POST", "/admin/workers/<worker_id>/drain", {200: WorkerRow}, operators_only=True)
 def drain_worker(call: Call, worker_id: str, query: NoQuery, body: EmptyBody | None = None) -> Response:
     """Empty a worker: no new sandboxes, commands finish, quiet sandboxes move out."""
     return answer(worker_row(call.services, call.services.fleet.drain(worker_id)))
 
 
-@group.operation("POST", "/admin/workers/<worker_id>/undrain", {200: WorkerRow})
+@group.operation("POST", "/admin/workers/<worker_id>/undrain", {200: WorkerRow}, operators_only=True)
 def undrain_worker(call: Call, worker_id: str, query: NoQuery, body: EmptyBody | None = None) -> Response:
     """Let a worker take sandboxes again."""
     return answer(worker_row(call.services, call.services.fleet.undrain(worker_id)))
 
 
-@group.operation("GET", "/admin/workers/<worker_id>/health", {200: WorkerState})
+@group.operation("GET", "/admin/workers/<worker_id>/health", {200: WorkerState}, operators_only=True)
 def worker_health(call: Call, worker_id: str, query: NoQuery) -> Response:
     """Ask a worker itself how it is."""
     worker = call.services.fleet.get(worker_id)

@@ -158,15 +158,15 @@ class Verifier:
 
 def fleet_key(secret_key: str) -> SigningKey:
     """The key that the API and the workers of one deployment share."""
-    return SigningKey(FLEET_KEY_ID, _derive(secret_key, b"sandloom fleet v1"))
+    return SigningKey(FLEET_KEY_ID, derived_secret(secret_key, b"sandloom fleet v1"))
 
 
 def operator_key(token: str) -> SigningKey:
     """The key of whoever holds the operator's token."""
-    return SigningKey(OPERATOR_KEY_ID, _derive(token, b"sandloom operator v1"))
+    return SigningKey(OPERATOR_KEY_ID, derived_secret(token, b"sandloom operator v1"))
 
 
-def _derive(secret: str, info: bytes) -> bytes:
+def derived_secret(secret: str, info: bytes) -> bytes:
     """HKDF-SHA256 (RFC 5869) without salt, 32 bytes: one block of the expansion."""
     if not secret:
         raise ValueError("a key cannot be derived from an empty secret")

@@ -19,6 +19,7 @@ from sandloom.cli import (
     remote_runs,
     remote_sandboxes,
     remote_templates,
+    remote_tenants,
     servers,
     verify,
 )
@@ -83,6 +84,7 @@ for _module in (
     remote_sandboxes,
     remote_files,
     remote_templates,
+    remote_tenants,
     verify,
 ):
     for _command in _module.COMMANDS:

@@ -1,6 +1,6 @@
 """The tables. Times are microseconds since the epoch (UTC) by the database's clock; ids compare byte by byte.
 
-``sandboxes`` before ``execs``: every transaction that writes both locks them in this order.
+``tenants`` before ``sandboxes`` before ``execs``: every transaction that writes them locks them in this order.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ def _us(name: str, nullable: bool = True) -> Column[int]:
     return Column(name, BigInteger, nullable=nullable)
 
 
+def _sum(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False, server_default=text("0"))
+
+
 def _partial_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
     """Of all rows on MariaDB.
 
@@ -54,6 +58,9 @@ def _partial_index(name: str, *columns: str, where: str, unique: bool = False) -
     """
     return Index(name, *columns, unique=unique, postgresql_where=text(where), sqlite_where=text(where))
 
+
+#: What is added up of usage, by every name that it has.
+USAGE_SUMS = ("execs", "cpu_ms", "wall_ms", "memory_mib_ms", "io_bytes", "egress_bytes", "model_tokens")
 
 #: Every exec, in the words of ``ix_execs_recent``, which serves only those who say so.
 RECENT = text("queued_us >= 0")
@@ -152,6 +159,7 @@ sandbox_history = Table(
     Column("released_by", _name(128)),
     PrimaryKeyConstraint("tenant_id", "sandbox_id", "generation"),
     Index("ix_sandbox_history_started", "started_us"),
+    _partial_index("ix_sandbox_history_alive", "tenant_id", "released_us", where="released_us IS NULL"),
 )
 
 #: The exec row is the outbox. ``active_scope`` and ``open_worker_id`` are set while the exec is not terminal and NULL
@@ -233,8 +241,58 @@ usage_records = Table(
     Column("max_rss_bytes", BigInteger, nullable=False),
     Column("io_bytes", BigInteger, nullable=False),
     _us("finished_us", nullable=False),
+    _sum("memory_mib_ms"),
+    _sum("egress_bytes"),
+    _sum("model_tokens"),
     PrimaryKeyConstraint("tenant_id", "sandbox_id", "exec_id"),
     Index("ix_usage_records_finished", "tenant_id", "finished_us"),
+)
+
+#: Sums of the usage records that were pruned, by day (since the epoch, UTC) and sandbox; and ``stored_bytes``, the most
+#: that was measured there on that day.
+usage_days = Table(
+    "usage_days",
+    metadata,
+    Column("tenant_id", _name(64), nullable=False),
+    Column("day", BigInteger, nullable=False),
+    Column("sandbox_id", _name(), nullable=False),
+    Column("workspace_scope_id", _name(191), nullable=False),
+    *map(_sum, USAGE_SUMS),
+    _sum("stored_bytes"),
+    PrimaryKeyConstraint("tenant_id", "day", "sandbox_id", "workspace_scope_id"),
+    Index("ix_usage_days_day", "day"),
+)
+
+#: What an operator allows a tenant; NULL: any. Whoever admits something for a tenant that has a bound locks its row
+#: first, before every other, so that no two are admitted by one count.
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("tenant_id", _name(64), primary_key=True),
+    Column("sandboxes", BigInteger),
+    Column("open_execs", BigInteger),
+    Column("queued_execs", BigInteger),
+    Column("cpu_seconds_a_day", BigInteger),
+    Column("model_tokens_a_day", BigInteger),
+    Column("storage_bytes", BigInteger),
+)
+
+#: ``hash``: a keyed hash of the key, which is nowhere else. ``scopes``: words with a space between them. What was
+#: revoked has expired, too.
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("key_id", _name(96), primary_key=True),
+    Column("tenant_id", _name(64), nullable=False),
+    Column("name", _name(64), nullable=False),
+    Column("hash", _name(64), nullable=False),
+    Column("scopes", _name(64), nullable=False),
+    Column("created_by", _name(128), nullable=False),
+    _us("created_us", nullable=False),
+    _us("expires_us"),
+    _us("revoked_us"),
+    Index("ix_api_keys_tenant", "tenant_id", "created_us"),
+    Index("ix_api_keys_expires", "expires_us"),
 )
 
 #: File calls that change something, so that a repeated message does nothing.

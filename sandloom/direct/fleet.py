@@ -11,6 +11,7 @@ from celery import Celery
 from celery.canvas import Signature
 from kombu.exceptions import OperationalError
 
+from sandloom.broker.api_keys import parse
 from sandloom.broker.envelope import operator_key, seal
 from sandloom.broker.message import REDACTED
 from sandloom.broker.publisher import KombuPublisher
@@ -29,7 +30,7 @@ from sandloom.direct.results import await_result
 from sandloom.direct.routing import QUEUE_HEADER, task_router
 from sandloom.direct.sandbox import FleetSandbox
 from sandloom.direct.tasks import LIST_TEMPLATES, RESOLVE, UNPUBLISH_TEMPLATE, checked_arguments
-from sandloom.errors import DirectTasksOff, SettingsInvalid, Unavailable
+from sandloom.errors import DirectTasksOff, EnvelopeRefused, SettingsInvalid, Unavailable
 from sandloom.ids import DEFAULT_TENANT
 
 #: The default of SANDBOX_BROKER_NAMESPACE.
@@ -40,8 +41,9 @@ SOCKET_TIMEOUT_SECONDS: Final = 5.0
 
 
 class Fleet:
-    """Requests are signed with ``api_key``, for now the operator's token, and name ``tenant_id``. ``result_backend``
-    is the deployment's; for a Redis broker it is the broker unless given. Nothing is contacted before the first call.
+    """Requests are signed with ``api_key``: a tenant's key, which names its tenant, or the operator's token, for which
+    ``tenant_id`` may be given. ``result_backend`` is the deployment's; for a Redis broker it is the broker unless
+    given. Nothing is contacted before the first call.
 
     Thread-safe. The embedded mode has its broker inside its own process: ``DirectTasksOff``; use ``sandloom.Client``.
     """
@@ -52,13 +54,16 @@ class Fleet:
         *,
         api_key: str,
         result_backend: str | None = None,
-        tenant_id: str = DEFAULT_TENANT,
+        tenant_id: str | None = None,
         namespace: str = DEFAULT_NAMESPACE,
     ) -> None:
         if is_memory(broker_url):
             raise DirectTasksOff("The embedded mode's broker lives inside its process; use sandloom.Client instead.")
-        self._key = operator_key(api_key)
-        self._tenant_id = tenant_id
+        given = parse(api_key)
+        self._key = operator_key(api_key) if given is None else given.signing_key
+        self._tenant_id = self._key.tenant_id or tenant_id or DEFAULT_TENANT
+        if tenant_id not in (None, self._tenant_id):
+            raise EnvelopeRefused("the key may not speak for this tenant")
         self._settings = _settings(broker_url, result_backend, namespace)
         self._publisher = KombuPublisher(broker_url, namespace=namespace, timeout_seconds=SOCKET_TIMEOUT_SECONDS)
         self._lock = threading.Lock()

@@ -80,6 +80,7 @@ from sandloom.errors.sandboxes import (
 )
 from sandloom.errors.streams import CursorAhead, CursorInvalid, EventsPruned, StreamLimit
 from sandloom.errors.templates import TemplateConflict, TemplateInvalid, TemplateNameTaken, TemplateNotFound
+from sandloom.errors.tenants import KeyNotFound, KeyScopeMissing, QuotaExceeded, RateLimited
 
 __all__ = [
     "REGISTRY",
@@ -111,6 +112,8 @@ __all__ = [
     "FilePathLocked",
     "FileTooLarge",
     "IsolationBlocked",
+    "KeyNotFound",
+    "KeyScopeMissing",
     "LaunchFailed",
     "LimitsExceeded",
     "MalformedRequest",
@@ -127,7 +130,9 @@ __all__ = [
     "ProgramNotFound",
     "QueueFull",
     "QueueTimeout",
+    "QuotaExceeded",
     "RangeNotSatisfiable",
+    "RateLimited",
     "RequestTimeout",
     "SandboxBusy",
     "SandboxExists",

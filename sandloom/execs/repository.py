@@ -236,6 +236,8 @@ def end_values(outcome: Outcome, last_seq: int, trace: Sequence[tuple[str, bytes
 
 
 def used_values(outcome: Outcome) -> dict[str, int]:
-    """``statements.USED``."""
-    used = {name: outcome.usage.get(name) or 0 for name in ("cpu_ms", "max_rss_bytes", "io_bytes")}
-    return {**used, "wall_ms": outcome.duration_ms}
+    """``statements.USED``. Memory is the peak for as long as the command ran, rounded up."""
+    measured = ("cpu_ms", "max_rss_bytes", "io_bytes", "egress_bytes", "model_tokens")
+    used = {name: outcome.usage.get(name) or 0 for name in measured}
+    memory_mib_ms = -(-used["max_rss_bytes"] * outcome.duration_ms // (1 << 20))
+    return {**used, "wall_ms": outcome.duration_ms, "memory_mib_ms": memory_mib_ms}

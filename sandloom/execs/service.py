@@ -23,6 +23,7 @@ from sandloom.execs.states import TERMINAL, ExecStatus, Reason
 from sandloom.ids import ExecKey, SandboxKey
 from sandloom.sandboxes import repository as sandbox_rows
 from sandloom.sandboxes.records import Route
+from sandloom.tenants.service import Tenants
 
 _e, _s = execs.c, sandboxes.c
 _ATTEMPTS = 8
@@ -37,8 +38,11 @@ FIRST_RING_AGAIN_SECONDS = 5
 class Execs:
     """The service over rows; it runs nothing and sends no message."""
 
-    def __init__(self, db: Database, policy: ExecPolicy, idle_ttl_seconds: int = 1800) -> None:
+    def __init__(
+        self, db: Database, policy: ExecPolicy, idle_ttl_seconds: int = 1800, tenants: Tenants | None = None
+    ) -> None:
         self._db = db
+        self._tenants = tenants or Tenants(db)
         self._moves = moves_of(db.dialect)
         self._policy = policy
         self._idle_ttl_seconds = idle_ttl_seconds
@@ -52,16 +56,18 @@ class Execs:
 
         The same ``exec_id`` again gives the row that is there, whatever its generation, and False. Raises
         SandboxNotFound, StaleRoute, WorkerLost, SandboxSuspended, SandboxNotReady (connect first), ScopeBusy,
-        ParallelLimit, QueueFull, ExecIdConflict, LimitsExceeded, CommitUnknown (it may have been accepted).
+        ParallelLimit, QueueFull, ExecIdConflict, LimitsExceeded, QuotaExceeded, CommitUnknown (it may have been
+        accepted).
         """
         admission = Admission(
             ExecKey(*key, request.exec_id), generation, request,
             request.timeout_seconds or self._policy.default_timeout_seconds, task_id,
             FIRST_RING_AGAIN_SECONDS * MICROSECONDS, self._policy,
         )  # fmt: skip
-        excess = limits_exceeded(request.limits, self._policy)
+        beyond, ask = limits_exceeded(request.limits, self._policy), self._tenants.asks(key.tenant_id)
 
         def attempt(connection: Connection) -> tuple[Exec, Route, bool]:
+            excess = beyond or ask.command(connection)
             if excess is None:
                 row, admitted = self._moves.admit(connection, admission)
             else:
@@ -79,9 +85,10 @@ class Execs:
             raise error or LostRace
 
         doubts = 0
+        write = self._db.write if ask.bounded else self._db.write_one
         for _ in range(_ATTEMPTS):
             try:
-                admitted, route, created = self._db.write_one(attempt)
+                admitted, route, created = write(attempt)
             except (IntegrityError, LostRace):
                 continue  # the same exec or scope, or another command, was admitted between the look and the write
             except CommitUnknown:
@@ -111,11 +118,16 @@ class Execs:
         return self._db.read(look)
 
     def list(self, key: SandboxKey, limit: int, offset: int) -> tuple[list[Exec], int]:
-        """A page of the sandbox's execs, newest first and without their input, and how many there are in all."""
+        """A page of the sandbox's execs, newest first and without their input, and how many there are in all.
+
+        Raises SandboxNotFound.
+        """
         mine = and_(_e.tenant_id == key.tenant_id, _e.sandbox_id == key.sandbox_id, RECENT)
 
         def page(connection: Connection) -> tuple[list[Exec], int]:
             total = connection.execute(select(func.count()).select_from(execs).where(mine)).scalar_one()
+            if not total and sandbox_rows.fetch(connection, key) is None:
+                raise SandboxNotFound
             query = repository.without_input().where(mine).order_by(_e.queued_us.desc(), _e.exec_id)
             rows = connection.execute(query.limit(limit).offset(offset))
             return [repository.to_exec(row) for row in rows], total

@@ -247,7 +247,7 @@ ENDED_OWN = _ended(_IS_RUNNING)
 END_OWN = Write(ENDED_OWN, name="end_own")
 
 #: Columns of a usage record that the worker measured.
-USED = ("cpu_ms", "wall_ms", "max_rss_bytes", "io_bytes")
+USED = ("cpu_ms", "wall_ms", "max_rss_bytes", "io_bytes", "memory_mib_ms", "egress_bytes", "model_tokens")
 INSERT_USAGE = Write(
     insert(usage_records).values(
         tenant_id=_TENANT,

@@ -30,6 +30,7 @@ class ReclaimPolicy:
     stalled_suspend_seconds: float = 600
     maintenance_interval_seconds: float = 60
     history_retention_days: float = 15
+    usage_retention_days: int = 400
     batch_size: int = 100
 
     @property

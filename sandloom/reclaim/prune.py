@@ -15,7 +15,16 @@ from sandloom.clock import MICROSECONDS
 from sandloom.db import tallies
 from sandloom.db.clock import now_us
 from sandloom.db.engine import Database
-from sandloom.db.tables import exec_events, execs, operations, sandbox_history, sandboxes, usage_records, workers
+from sandloom.db.tables import (
+    api_keys,
+    exec_events,
+    execs,
+    operations,
+    sandbox_history,
+    sandboxes,
+    usage_days,
+    workers,
+)
 from sandloom.db.tallies import Tally
 from sandloom.fleet.records import WorkerStatus
 from sandloom.ids import ExecKey, SandboxKey
@@ -23,8 +32,10 @@ from sandloom.reclaim.look import IS_DUE
 from sandloom.reclaim.policy import ReclaimPolicy
 from sandloom.sandboxes import repository as sandbox_rows
 from sandloom.sandboxes.states import SandboxStatus
+from sandloom.tenants import usage
 
 _e, _s, _w, _h, _o = execs.c, sandboxes.c, workers.c, sandbox_history.c, operations.c
+_k, _d = api_keys.c, usage_days.c
 
 #: No envelope is accepted for longer than this after its deadline was set, with room to spare.
 OPERATIONS_KEPT_SECONDS = 8 * 86_400
@@ -36,12 +47,17 @@ STEPS: dict[str, str] = {
     "execs": "execs",
     "exec_events": "execs",
     "usage_records": "execs",
+    "usage_days": "usage",
+    "api_keys": "keys",
     "sandbox_history": "history",
     "operations": "operations",
     "sandboxes": "sandboxes",
     "workers": "workers",
 }
-BOUNDED: dict[str, str] = {"tallies": "one row for each name in the code"}
+BOUNDED: dict[str, str] = {
+    "tallies": "one row for each name in the code",
+    "tenants": "one row for each tenant of which an operator said something",
+}
 
 
 class Prune:
@@ -53,7 +69,7 @@ class Prune:
         self._kept_us = int(policy.history_seconds * MICROSECONDS)
 
     def execs(self) -> int:
-        """Ended commands with their events and usage."""
+        """Ended commands with their events; their usage is added to that of their day."""
         query = select(_e.tenant_id, _e.sandbox_id, _e.exec_id, _e.last_seq).where(self._is_past(_e.finished_us))
         rows = self._batch(query)
         return sum(self._remove_exec(ExecKey(*key), last_seq) for *key, last_seq in map(tuple, rows))
@@ -67,6 +83,15 @@ class Prune:
     def operations(self) -> int:
         """File calls that no message can repeat any more."""
         return self._remove(operations, _o.seen_us < now_us() - OPERATIONS_KEPT_SECONDS * MICROSECONDS)
+
+    def usage(self) -> int:
+        """Days of usage that are past their own retention."""
+        oldest = now_us() - self._policy.usage_retention_days * usage.DAY_US
+        return self._remove(usage_days, _d.day < oldest // usage.DAY_US)
+
+    def keys(self) -> int:
+        """Keys that have not worked for long."""
+        return self._remove(api_keys, self._is_past(_k.expires_us))
 
     def sandboxes(self) -> int:
         """Released sandboxes of which nothing is left: no UID, snapshot, command or audit."""
@@ -135,11 +160,14 @@ class Prune:
             self._db.write(lambda connection, statement=earlier: connection.execute(statement))  # type: ignore[misc]
 
         def remove(connection: Connection) -> int:
-            for table in (exec_events, usage_records):
-                connection.execute(delete(table).where(*_of(table, key)))
+            connection.execute(delete(exec_events).where(events))
+            usage.put_away(connection, key)
             return connection.execute(delete(execs).where(*_of(execs, key))).rowcount
 
-        return self._db.write(remove)
+        try:
+            return self._db.write(remove)
+        except IntegrityError:
+            return self._db.write(remove)  # another began the day's sums meanwhile
 
     def _remove_sandbox(self, row: Any) -> int:
         """What began meanwhile has another generation, and a sandbox that is made anew begins after all of them."""

@@ -14,13 +14,15 @@ from sandloom.sandboxes.races import Race, win
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.service import SandboxPolicy
 from sandloom.sandboxes.states import SandboxStatus, Workspace
+from sandloom.tenants.service import Ask, Tenants
 
 
 class Forks:
     """The service over rows; it asks no worker and sends no message."""
 
-    def __init__(self, db: Database, policy: SandboxPolicy) -> None:
+    def __init__(self, db: Database, policy: SandboxPolicy, tenants: Tenants | None = None) -> None:
         self._db = db
+        self._tenants = tenants or Tenants(db)
         self._policy = policy
 
     def demand_free(self, copy: SandboxKey, scope: str) -> None:
@@ -31,11 +33,12 @@ class Forks:
         """The copy's row: ASSIGNED beside the source, told that it has files. Until they are there, a worker that dies
         leaves a sandbox that says ``lost``.
 
-        Raises SandboxExists, ScopeMismatch, NoWorkerAvailable (the source's worker is full).
+        Raises SandboxExists, ScopeMismatch, QuotaExceeded, NoWorkerAvailable (the source's worker is full).
         """
+        ask = self._tenants.asks(copy.tenant_id)
 
         def attempt(connection: Connection, race: Race) -> Route:
-            row = _free(connection, copy, scope)
+            row = _room(connection, ask, copy, scope)
             worker = repository.reserve(connection, source.worker_id, source.worker_epoch)
             if worker is None:
                 raise NoWorkerAvailable("The worker of the sandbox is full.", retry_after_seconds=5)
@@ -51,11 +54,12 @@ class Forks:
     def keep(self, source: Route, copy: SandboxKey, scope: str, snapshot: str, by: str) -> Route:
         """The copy's row: SUSPENDED, its files being in the object store under the copy's own name already.
 
-        Raises SandboxNotFound (the source), SandboxExists, ScopeMismatch.
+        Raises SandboxNotFound (the source), SandboxExists, ScopeMismatch, QuotaExceeded.
         """
+        ask = self._tenants.asks(copy.tenant_id)
 
         def attempt(connection: Connection, race: Race) -> Route:
-            row = _free(connection, copy, scope)
+            row = _room(connection, ask, copy, scope)
             original = repository.fetch(connection, source.key)
             if original is None:
                 raise SandboxNotFound
@@ -68,6 +72,15 @@ class Forks:
         row = repository.fetch(connection, copy)
         assert row is not None
         return repository.to_route(row, self._policy.idle_ttl_seconds)
+
+
+def _room(connection: Connection, ask: Ask, copy: SandboxKey, scope: str) -> Any | None:
+    """``_free``, for a tenant that may have one more."""
+    excess = ask.sandbox(connection)
+    row = _free(connection, copy, scope)
+    if excess is not None:
+        raise excess
+    return row
 
 
 def _free(connection: Connection, copy: SandboxKey, scope: str, lock: bool = True) -> Any | None:

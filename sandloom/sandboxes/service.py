@@ -34,6 +34,7 @@ from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.states import OPEN, SandboxStatus
 from sandloom.sandboxes.totals import Totals
 from sandloom.settings import Settings
+from sandloom.tenants.service import Tenants
 
 _s = sandboxes.c
 
@@ -66,9 +67,12 @@ class SandboxPolicy:
 class Sandboxes:
     """The service over rows; it asks no worker and sends no message."""
 
-    def __init__(self, db: Database, policy: SandboxPolicy, loads: Loads = no_loads) -> None:
+    def __init__(
+        self, db: Database, policy: SandboxPolicy, loads: Loads = no_loads, tenants: Tenants | None = None
+    ) -> None:
         self._db = db
         self._policy = policy
+        self._tenants = tenants or Tenants(db)
         self._totals = Totals()
         self._loads = loads
 
@@ -78,12 +82,15 @@ class Sandboxes:
         """The current route: the living one, or a new generation on a worker with a free slot.
 
         Raises ScopeMismatch, NoWorkerAvailable, WorkerLost (the owner is silent and may return), SandboxBusy (being
-        released), SandboxSuspended, SuspendInProgress.
+        released), SandboxSuspended, SuspendInProgress, QuotaExceeded (for one that does not live).
         """
-        key = SandboxKey(tenant_id, sandbox_id)
+        key, ask = SandboxKey(tenant_id, sandbox_id), self._tenants.asks(tenant_id)
 
         def attempt(connection: Connection, race: Race) -> Route:
+            excess = ask.sandbox(connection)
             row = repository.fetch(connection, key, lock=True)
+            if excess is not None and (row is None or row.status == SandboxStatus.RELEASED):
+                raise excess
             if row is None:
                 return self._assign(connection, key, None, workspace_scope_id, profile_id, by, race)
             if row.workspace_scope_id != workspace_scope_id:

@@ -12,6 +12,7 @@ from sandloom.contracts.rest import RouteAnswer
 from sandloom.contracts.templates import TemplateAnswer, TemplateList
 from sandloom.ids import new_id
 from sandloom.sdk.sandbox import Sandbox
+from sandloom.sdk.tenants import TenantCalls
 from sandloom.sdk.transport import Transport
 
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -30,6 +31,7 @@ class Client:
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self._transport = Transport(self.base_url, token, tenant=tenant, timeout_seconds=timeout_seconds)
+        self.tenant = TenantCalls(self._transport)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Client:

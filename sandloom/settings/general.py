@@ -56,6 +56,13 @@ class Api(Group):
     mcp_allowed_hosts: TextList = setting(
         ("localhost", "localhost:*", "127.0.0.1", "127.0.0.1:*", "test"), "Host headers the MCP endpoint accepts."
     )
+    tenant_rate_limit: str = setting(
+        "",
+        """The most calls of one tenant's keys to the API, as `100/second;5000/minute` (second, minute, hour, day);
+        empty is any. Counted over all API processes in the Redis of BUS_URL.""",
+        pattern=r"^([1-9][0-9]{0,8}/(second|minute|hour|day)(;[1-9][0-9]{0,8}/(second|minute|hour|day)){0,3})?$",
+        max_length=200,
+    )
     direct_tasks: Literal["signed", "off"] = setting(
         "signed", "Whether clients may send tasks straight to the broker, signed by their API key."
     )

@@ -76,6 +76,17 @@ class Retention(Group):
     history_retention_days: int = setting(
         15, "Commands, events, audit, released sandboxes and lost workers are kept for this long.", ge=1, le=3650
     )
+    storage_interval_seconds: int = setting(
+        3600,
+        "A worker measures the files of each of its sandboxes this often, for the usage of tenants; 0 is never.",
+        ge=0,
+    )
+    usage_retention_days: int = setting(
+        400,
+        "What tenants used is kept for this long, by day; of single commands for HISTORY_RETENTION_DAYS.",
+        ge=1,
+        le=36500,
+    )
     disk_high_watermark_percent: int = setting(
         90,
         """Above this fill of its disk a worker takes no new sandboxes, until it is 5 % below it, and drops the files of

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from celery import chain, group
+from sqlalchemy import Connection, delete
 
+from sandloom.broker.api_keys import KeyMint
+from sandloom.db.tables import sandbox_history, sandboxes
 from sandloom.direct import Fleet
-from sandloom.direct.tasks import EXEC
+from sandloom.direct.tasks import ARGUMENTS, EXEC, LIST_TEMPLATES, RESOLVE, STAT
 from sandloom.errors import (
     DirectoryNotEmpty,
     EnvelopeRefused,
     FileMissing,
+    KeyScopeMissing,
     ProgramNotFound,
+    SandloomError,
     ScopeMismatch,
     StaleRoute,
     ValidationFailed,
 )
 from sandloom.ids import ExecKey
-from tests.acceptance.worker_fleet import WorkerFleet
+from sandloom.tenants.keys import Keys as TenantKeys
+from sandloom.tenants.records import KeyScope
+from tests.acceptance.worker_fleet import WorkerFleet, until
+from tests.strangers import EXEC as EXEC_ID
+from tests.strangers import SANDBOX, arguments
 
 pytestmark = [pytest.mark.root, pytest.mark.bwrap, pytest.mark.slow]
 LONG_SECONDS = 60.0
@@ -38,9 +48,10 @@ def workers(postgres_url: str, redis_url: str, new_data_dir: Callable[[], Path])
         running.close()
 
 
-def client(workers: WorkerFleet, token: str = "a-token-of-the-test") -> Fleet:
+def client(workers: WorkerFleet, token: str = "a-token-of-the-test", **options: str) -> Fleet:
     environ = workers.environ
-    return Fleet(environ["SANDBOX_BROKER_URL"], api_key=token, namespace=environ["SANDBOX_BROKER_NAMESPACE"])
+    namespace = environ["SANDBOX_BROKER_NAMESPACE"]
+    return Fleet(environ["SANDBOX_BROKER_URL"], api_key=token, namespace=namespace, **options)
 
 
 def test_the_lifecycle_of_the_contract(workers: WorkerFleet) -> None:
@@ -125,3 +136,56 @@ def test_a_request_without_a_known_owner_finds_it_through_dispatch(workers: Work
     for number, box in enumerate(boxes):
         assert workers.execs.get(ExecKey("default", box.id, f"exec-{number}")).worker_id == box.route.worker_id
     fleet.close()
+
+
+def test_a_key_of_another_tenant_finds_nothing_behind_any_task(workers: WorkerFleet) -> None:
+    services = workers.services
+    route = workers.ready(SANDBOX, "them")
+    workers.ended(workers.shell(route, "touch /workspace/file", EXEC_ID))
+    keys = TenantKeys(services.db, KeyMint("a-secret-key-of-the-test"))
+    made, text = keys.create("stranger", "test", [KeyScope.TASKS], "test")
+    stranger, theirs = client(workers, text), client(workers, keys.create("them", "test", KeyScope, "test")[1])
+    for task, model in ARGUMENTS.items():
+        # Straight to the owner, and through the queue that every worker serves.
+        for queue in (route.queue, None):
+            found = raised(partial(stranger.call, task, arguments(model), owner_queue=queue))
+            if task == RESOLVE:
+                assert found["generation"] == 1, found
+                forget_own(workers)
+            elif task == LIST_TEMPLATES:
+                assert found == {"templates": []}
+            else:
+                assert isinstance(found, SandloomError), (task, found)
+                assert found.status == 404, (task, found)
+    assert theirs.call(STAT, arguments(ARGUMENTS[STAT]), owner_queue=route.queue)["type"] == "file"
+    assert workers.execs.get(ExecKey(*route.key, EXEC_ID)).status == "SUCCEEDED"
+
+    with pytest.raises(EnvelopeRefused):
+        client(workers, text, tenant_id="them")
+    stranger._tenant_id = "them"  # what the client refuses, a forger does not
+    assert isinstance(raised(partial(stranger.call, STAT, arguments(ARGUMENTS[STAT]))), EnvelopeRefused)
+    stranger._tenant_id = "stranger"
+    keys.revoke("stranger", made.key_id)
+    until(lambda: isinstance(raised(partial(stranger.call, LIST_TEMPLATES, {})), EnvelopeRefused))
+    reader = client(workers, keys.create("them", "reads", [KeyScope.READ], "test")[1])
+    assert isinstance(raised(partial(reader.call, LIST_TEMPLATES, {})), KeyScopeMissing)
+    for fleet in (stranger, theirs, reader):
+        fleet.close()
+
+
+def forget_own(workers: WorkerFleet) -> None:
+    """The id must be nobody's in the stranger's tenant again, or the walk would go on with that."""
+
+    def remove(connection: Connection) -> None:
+        for table in (sandboxes, sandbox_history):
+            connection.execute(delete(table).where(table.c.tenant_id == "stranger"))
+
+    workers.services.db.write(remove)
+
+
+def raised(call: Callable[[], Any]) -> Any:
+    """The result, or the error that came instead."""
+    try:
+        return call()
+    except SandloomError as error:
+        return error

@@ -85,6 +85,7 @@ def write(call: Call[WriteArgs]) -> dict[str, Any]:
     most = call.node.settings.max_file_api_bytes
     if len(data) > most:
         raise FileTooLarge(limit_bytes=most)
+    call.node.tenants.demand_room(call.tenant_id)
     with changing(call) as files:
         size_bytes = files.write(call.args.place, data, 0o600 if call.args.mode is None else call.args.mode)
     return {"path": shown(call.args.place), "size_bytes": size_bytes}

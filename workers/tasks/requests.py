@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
+from sandloom.broker.api_keys import is_key_id
 from sandloom.broker.control import reply
 from sandloom.broker.envelope import FLEET_KEY_ID, Envelope
 from sandloom.contracts.rest import Body
@@ -85,6 +86,8 @@ def verify(keys: Keys, task: str, kwargs: dict[str, Any]) -> Envelope:
             raise EnvelopeRefused("the task is the fleet's own")
         if not keys.direct_tasks and envelope.key_id != FLEET_KEY_ID:
             raise DirectTasksOff
+        if is_key_id(envelope.key_id):
+            keys.of_tenants.demand_sender(envelope.key_id)
     except SandloomError as error:
         counters.add("messages_refused")
         log.warning("message refused", task=task, code=error.code, detail=error.detail)

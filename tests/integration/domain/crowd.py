@@ -78,6 +78,12 @@ def _statements(workers: int, routes: int) -> tuple[str, ...]:
         f"""INSERT INTO usage_records (tenant_id, sandbox_id, exec_id, workspace_scope_id, labels, cpu_ms, wall_ms,
         max_rss_bytes, io_bytes, finished_us)
         SELECT 'default', 'box-' || n, 'run-' || r, 'scope', '{{}}', 1, 1, 1, 1, {now} FROM {ended}""",
+        f"""INSERT INTO usage_days (tenant_id, day, sandbox_id, workspace_scope_id, stored_bytes)
+        SELECT 'default', {now} / 86400000000 - mod(n, 10), 'box-' || n, 'scope', 1
+        FROM generate_series(0, {routes - 1}) n""",
+        f"""INSERT INTO api_keys (key_id, tenant_id, name, hash, scopes, created_by, created_us, expires_us)
+        SELECT 'default:' || n, 'default', '', '', '', '', n, {now} + {_HOUR_US}
+        FROM generate_series(0, {routes - 1}) n""",
         f"""INSERT INTO operations SELECT 'default', 'op-' || n, {now} FROM generate_series(0, {routes - 1}) n""",
         f"""INSERT INTO execs (tenant_id, sandbox_id, exec_id, generation, worker_id, worker_epoch, status, exec_scope,
         active_scope, open_worker_id, request_hash, request, labels, timeout_seconds, truncated, last_seq, rings,

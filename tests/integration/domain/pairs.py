@@ -7,13 +7,14 @@ from functools import partial
 from typing import Any
 
 from sandloom.db import Database, tallies
-from sandloom.db.tables import execs, sandbox_history, sandboxes, workers
+from sandloom.db.tables import execs, sandbox_history, sandboxes, usage_records, workers
 from sandloom.db.tallies import Tally
 from sandloom.ids import ExecKey
 from sandloom.reclaim.fence import fence
 from sandloom.sandboxes.records import Fence
 from sandloom.sandboxes.repository import recount
-from tests.integration.domain.world import REFUSED, World, key, request
+from sandloom.tenants.records import KeyScope, Quotas
+from tests.integration.domain.world import REFUSED, TENANT, World, key, request
 
 COPY = key("copy")
 QUEUED, RUNNING = ExecKey("default", "box", "queued"), ExecKey("default", "box", "running")
@@ -75,12 +76,24 @@ WRITES: dict[str, Write] = {
     "count": lambda w: w.reclaim.count({Tally.ROWS_PRUNED: 2, Tally.UIDS_FREED: 1}),
     "raise mark": lambda w: tallies.raise_to(w.db, Tally.PRUNED_EPOCH, 7),
     "prune": lambda w: [getattr(w.pruning, name)() for name in ("execs", "history", "sandboxes", "workers")],
+    "run again": lambda w: run_again(w),
+    "quotas": lambda w: w.tenants.set(TENANT, Quotas(sandboxes=1, open_execs=1)),
+    "more quotas": lambda w: w.tenants.set(TENANT, Quotas(sandboxes=2, storage_bytes=100)),
+    "revoke": lambda w: [w.keys.revoke(TENANT, each.key_id) for each in w.keys.list(TENANT, 5, 0)[0]],
+    "store": lambda w: w.usage.note_stored(key(), 5),
+    "store more": lambda w: w.usage.note_stored(key(), 9),
 }
 
 
 def sandbox_recount(world: World) -> Any:
     """Also where nothing was seen to have drifted before."""
     return world.db.write(partial(recount, worker_id="w1"))
+
+
+def run_again(world: World) -> bool:
+    """The command "done", if its record is gone."""
+    claimed = world.claim(world.queued(world.sandboxes.get(key()), "done"))
+    return claimed is not None and world.finish(claimed)
 
 
 def apply(name: str, db: Database) -> Any:
@@ -235,6 +248,38 @@ def forgotten(world: World) -> None:
     world.register("w2")
 
 
+def past(world: World) -> None:
+    """A command that ended long ago beside one that ended today; something was stored on either day."""
+    route = world.started()
+    for exec_id in ("done", "late"):
+        world.finish(world.running(route, exec_id))
+    world.set(execs, execs.c.exec_id == "done", finished_us=1)
+    world.set(usage_records, usage_records.c.exec_id == "done", finished_us=1)
+    world.usage.note_stored(key(), 3)
+
+
+def past_twice(world: World) -> None:
+    """Two commands of one long gone day, one of which has been put away."""
+    past(world)
+    world.pruning.execs()
+    world.finish(world.running(world.sandboxes.get(key()), "done"))
+    world.set(execs, execs.c.exec_id == "done", finished_us=1)
+    world.set(usage_records, usage_records.c.exec_id == "done", finished_us=1)
+
+
+def limited(world: World) -> None:
+    """The tenant may have one sandbox, which it has, and one command; and it has a key."""
+    world.started()
+    world.tenants.set(TENANT, Quotas(sandboxes=1, open_execs=1))
+    world.keys.create(TENANT, "one", [KeyScope.READ], "tester")
+
+
+def limited_empty(world: World) -> None:
+    """The tenant may have one sandbox and has none."""
+    world.register()
+    world.tenants.set(TENANT, Quotas(sandboxes=1))
+
+
 def counted(world: World) -> None:
     """Maintenance has counted and pruned before."""
     world.reclaim.count({Tally.ROWS_PRUNED: 1, Tally.UIDS_FREED: 1})
@@ -297,6 +342,13 @@ STATES: dict[State, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     quarantined: (("free uids", "restart"), ("free uids", "resolve", "restart")),
     forgotten: (("prune", "resolve", "restart"), ("prune", "resolve", "restart", "look later")),
+    past: (("prune", "store more"), ("prune", "run again", "store", "store more")),
+    past_twice: (("prune",), ("prune", "run again")),
+    limited: (
+        ("quotas", "more quotas", "admit", "revoke", "release"),
+        ("quotas", "more quotas", "admit", "admit whole", "resolve other", "revoke", "release"),
+    ),
+    limited_empty: (("resolve",), ("resolve", "resolve other", "more quotas")),
     counted: (("count", "raise mark"), ("count", "raise mark")),
     copied_anew: (
         ("fork", "fork asleep", "resolve copy", "restart"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,18 +27,24 @@ from sandloom.sandboxes.forks import Forks
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.service import Sandboxes
 from sandloom.sandboxes.suspension import Suspensions
+from sandloom.tenants.keys import Keys
+from sandloom.tenants.records import KeyScope, Quotas, UsageQuestion
+from sandloom.tenants.service import Tenants
+from sandloom.tenants.usage import Usage
 from tests.integration.domain import crowd
-from tests.integration.domain.world import DONE, HASH, PROFILE, REFUSED, TENANT, World, key, node, request
+from tests.integration.domain.world import DONE, HASH, MINT, PROFILE, REFUSED, TENANT, World, key, node, request
 from tests.services.postgres import PostgresServer
 
 pytestmark = pytest.mark.server
 
 WORKERS, ROUTES = 100, 4_000
-SERVICES = (Sandboxes, Suspensions, Forks, Execs, Fleet, Reclaim, Suspended, UnusedQueues, Prune)
-#: They have one row for each worker or each name in the code.
-SMALL = ("workers", "tallies")
+SERVICES = (
+    Sandboxes, Suspensions, Forks, Execs, Fleet, Reclaim, Suspended, UnusedQueues, Prune, Keys, Tenants, Usage,
+)  # fmt: skip
+#: They have one row for each worker, each name in the code, or each tenant that an operator knows by name.
+SMALL = ("workers", "tallies", "tenants")
 #: Indexes that hold only what is open or under way, so that all of it may be read.
-SMALL_INDEXES = ("ix_execs_open", "pk_workers", "pk_tallies")
+SMALL_INDEXES = ("ix_execs_open", "pk_workers", "pk_tallies", "pk_tenants")
 
 Call = Callable[[World], Any]
 
@@ -68,6 +75,18 @@ def run(world: World, exec_id: str = "new") -> Any:
 
 def wake(world: World) -> Any:
     return world.suspensions.begin_resume(asleep(world).key, "tester")
+
+
+def bounded(world: World) -> Any:
+    """A tenant that has every bound, and one of everything that is bounded."""
+    world.tenants.set("other", Quotas(9, 9, 9, 9, 9, 9))
+    route = world.ready("bounded", "other")
+    return world.queued(route)
+
+
+def used(world: World) -> Any:
+    asked = UsageQuestion("other", 0, 1 << 20, ("sandbox", "day"), "team")
+    return world.usage.report(asked, 50, 0), world.usage.report(replace(asked, sandbox_id="bounded"), 50, 0)
 
 
 #: Every public method of the services, in an order in which each finds something to do.
@@ -143,6 +162,20 @@ CALLS: dict[str, Call] = {
     "Prune.uids": lambda w: w.pruning.uids(),
     "Prune.sandboxes": lambda w: w.pruning.sandboxes(),
     "Prune.workers": lambda w: w.pruning.workers(),
+    "Prune.usage": lambda w: w.pruning.usage(),
+    "Prune.keys": lambda w: w.pruning.keys(),
+    "Keys.create": lambda w: w.keys.create("other", "key", [KeyScope.TASKS], "tester"),
+    "Keys.list": lambda w: w.keys.list("other", 50, 0),
+    "Keys.of_text": lambda w: w.keys.of_text(str(MINT.new("other"))),
+    "Keys.demand_sender": lambda w: w.keys.demand_sender(w.keys.list("other", 1, 0)[0][0].key_id),
+    "Keys.revoke": lambda w: w.keys.revoke("other", w.keys.list("other", 1, 0)[0][0].key_id),
+    "Tenants.set": bounded,
+    "Tenants.get": lambda w: w.tenants.get("other"),
+    "Tenants.asks": lambda w: w.tenants.asks("other"),
+    "Tenants.demand_room": lambda w: w.tenants.demand_room("other"),
+    "Usage.note_stored": lambda w: w.usage.note_stored(key("bounded", "other"), 1),
+    "Usage.of_today": lambda w: w.usage.of_today("other"),
+    "Usage.report": used,
     "restart": lambda w: w.register(
         "w3", takeover=True, root_id="r3", declared_hash=HASH, effective_hash=HASH, profile_id=PROFILE, uid_start=1000,
         uid_end=node().uid_end,

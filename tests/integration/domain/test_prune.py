@@ -15,6 +15,7 @@ from sandloom.db.tables import (
     operations,
     sandbox_history,
     sandboxes,
+    usage_days,
     usage_records,
     workers,
 )
@@ -22,7 +23,8 @@ from sandloom.db.tallies import Tally
 from sandloom.errors import SandboxNotFound
 from sandloom.reclaim import prune
 from sandloom.reclaim.policy import ReclaimPolicy
-from tests.integration.domain.world import World, key
+from sandloom.tenants.records import KeyScope
+from tests.integration.domain.world import TENANT, World, key
 
 DAY_US = 86_400 * MICROSECONDS
 
@@ -30,7 +32,7 @@ DAY_US = 86_400 * MICROSECONDS
 def pruned(world: World) -> dict[str, int]:
     """How many rows each step removes, batch after batch, until there are none."""
     found = {}
-    for name in ("execs", "history", "operations", "uids", "sandboxes", "workers"):
+    for name in ("execs", "history", "operations", "uids", "sandboxes", "workers", "usage", "keys"):
         step: Callable[[], int] = getattr(world.pruning, name)
         found[name] = sum(iter(step, 0))
     return found
@@ -50,13 +52,17 @@ def aged(world: World, days: int) -> None:
             if column.name.endswith("_us") and column.name != "look_us":
                 world.set(table, column > DAY_US, **{column.name: column - days * DAY_US})
     world.set(sandboxes, sandboxes.c.look_us >= 0, look_us=0)
+    world.set(usage_days, usage_days.c.day >= days, day=usage_days.c.day - days)
 
 
 def one_of_everything(world: World, number: int = 1) -> None:
-    """A sandbox that was released after a command and a file call, on a worker that was then lost."""
+    """A sandbox that was released after a command and a file call, on a worker that was then lost; and a key that was
+    revoked."""
+    world.keys.revoke(TENANT, world.keys.create(TENANT, "key", [KeyScope.READ], "tester")[0].key_id)
     world.register(f"w{number}")
     route = world.ready(f"box-{number}")
     world.sandboxes.touch(route.fence, f"op-{number}")
+    world.usage.note_stored(route.key, 1)
     world.finish(world.running(route, f"run-{number}"), events=[("stdout", b"x")] * 3)
     world.released(route)
     world.lose(f"w{number}")
@@ -68,8 +74,10 @@ def test_nothing_is_left_of_what_ended_long_ago(world: World):
     world.reclaim_policy(batch_size=2)
     assert not any(pruned(world).values())
     aged(world, 16)
-    steps = {"execs": 3, "history": 3, "operations": 3, "uids": 0, "sandboxes": 3, "workers": 3}
+    steps = {"execs": 3, "history": 3, "operations": 3, "uids": 0, "sandboxes": 3, "workers": 3, "usage": 0, "keys": 3}
     assert pruned(world) == steps
+    aged(world, 400)
+    assert pruned(world) == {**dict.fromkeys(steps, 0), "usage": 3}
     assert {name: rows for name, rows in world.dump().items() if rows and name != "tallies"} == {}
     assert not any(pruned(world).values())
 

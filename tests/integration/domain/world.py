@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, delete, func, select, update
 
+from sandloom.broker.api_keys import KeyMint
 from sandloom.db import Database, now_us
 from sandloom.db.tables import exec_events, execs, metadata, sandbox_history, sandboxes, usage_records, workers
 from sandloom.execs.admission import ExecPolicy
@@ -28,12 +29,16 @@ from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.sandboxes.statements import SERVICE_HOLD
 from sandloom.sandboxes.states import ALIVE, HOLDS_SLOT, SandboxStatus
 from sandloom.sandboxes.suspension import Suspensions
+from sandloom.tenants.keys import Keys
+from sandloom.tenants.service import Tenants
+from sandloom.tenants.usage import Usage
 
 T = TypeVar("T")
 
 TENANT = "default"
 PROFILE = "coding-default"
 HASH = "0123456789abcdef"
+MINT = KeyMint("secret-key-of-this-test")
 DONE = Outcome(ExecStatus.SUCCEEDED, Reason.EXIT, exit_code=0, duration_ms=5, usage={"cpu_ms": 3})
 REFUSED = Outcome(ExecStatus.FAILED, Reason.NOT_STARTED, error="SANDBOX_WORKSPACE_FAILED")
 
@@ -51,13 +56,19 @@ def request(exec_id: str = "run", scope: str | None = None, **values: Any) -> Ex
 class World:
     """The services over one database."""
 
-    def __init__(self, db: Database, *, execs: ExecPolicy | None = None, reclaim: ReclaimPolicy | None = None) -> None:
+    def __init__(
+        self, db: Database, *, execs: ExecPolicy | None = None, reclaim: ReclaimPolicy | None = None,
+        kept_seconds: float = 60,
+    ) -> None:  # fmt: skip
         self.db = db
         self.fleet = Fleet(db)
-        self.sandboxes = Sandboxes(db, SandboxPolicy(HASH))
-        self.execs = Execs(db, execs or ExecPolicy())
+        self.tenants = Tenants(db, kept_seconds)
+        self.usage = Usage(db)
+        self.keys = Keys(db, MINT, kept_seconds)
+        self.sandboxes = Sandboxes(db, SandboxPolicy(HASH), tenants=self.tenants)
+        self.execs = Execs(db, execs or ExecPolicy(), tenants=self.tenants)
         self.suspensions = Suspensions(db, SandboxPolicy(HASH))
-        self.forks = Forks(db, SandboxPolicy(HASH))
+        self.forks = Forks(db, SandboxPolicy(HASH), self.tenants)
         self._policy = reclaim or ReclaimPolicy()
         self.reclaim_policy()
 

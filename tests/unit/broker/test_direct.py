@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from celery import Celery, chain, group
 
+from sandloom.broker.api_keys import KeyMint
 from sandloom.broker.envelope import OPERATOR_KEY_ID, Verifier, operator_key
 from sandloom.broker.message import REDACTED
 from sandloom.contracts.rest import RouteAnswer
@@ -152,3 +153,19 @@ def test_neither_token_nor_password_shows(fleet: Fleet, box: FleetSandbox) -> No
 def test_names_and_arguments_load_without_celery() -> None:
     code = "import sys, sandloom.direct.tasks; sys.exit('celery' in sys.modules or 'kombu' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_key_of_a_tenant_signs_for_it_and_for_nobody_else() -> None:
+    text = str(KeyMint("secret").new("acme"))
+    fleet = Fleet("redis://127.0.0.1:1/0", api_key=text)
+    (envelope,) = fleet.signature(RESOLVE, {"sandbox_id": "box", "workspace_scope_id": "x"}).kwargs.values()
+    assert (envelope["tenant_id"], envelope["key_id"]) == ("acme", text[4:].rpartition(":")[0])
+    assert text.rpartition(":")[2] not in str(envelope)
+    assert Verifier(KeyMint("secret").signing_key).open(envelope, task=RESOLVE).tenant_id == "acme"
+    with pytest.raises(EnvelopeRefused):
+        Verifier(KeyMint("another").signing_key).open(envelope, task=RESOLVE)
+    with pytest.raises(EnvelopeRefused):
+        Verifier(KeyMint("secret").signing_key).open({**envelope, "tenant_id": "other"}, task=RESOLVE)
+    with pytest.raises(EnvelopeRefused):
+        Fleet("redis://127.0.0.1:1/0", api_key=text, tenant_id="other")
+    fleet.close()

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandloom.broker.api_keys import KeyMint
 from sandloom.broker.envelope import SigningKey, Verifier, fleet_key, operator_key, seal
+from sandloom.db import open_database
 from sandloom.errors import (
     DirectTasksOff,
     EnvelopeRefused,
@@ -19,6 +21,7 @@ from sandloom.errors import (
     SandloomError,
     ValidationFailed,
 )  # fmt: skip
+from sandloom.tenants.keys import Keys as TenantKeys
 from workers.context import Keys
 from workers.counters import counters
 from workers.pool import Delivery
@@ -58,7 +61,8 @@ def test_a_dropped_message_is_counted() -> None:
 
 
 def keys(direct: bool = True) -> Keys:
-    return Keys(FLEET, Verifier({"fleet": FLEET, "operator": OPERATOR}), direct)
+    of_tenants = TenantKeys(open_database("sqlite://"), KeyMint("secret"))
+    return Keys(FLEET, Verifier({"fleet": FLEET, "operator": OPERATOR}), direct, of_tenants)
 
 
 def sealed(key: SigningKey) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Who uses the deployment: their keys, what they may have, what they used."""
