@@ -11,6 +11,7 @@ import click
 
 import sandloom
 from sandloom.cli import (
+    batch,
     configuration,
     database,
     demo,
@@ -83,6 +84,7 @@ for _module in (
     remote_sandboxes,
     remote_files,
     remote_templates,
+    batch,
     verify,
 ):
     for _command in _module.COMMANDS:

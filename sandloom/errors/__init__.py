@@ -50,6 +50,7 @@ from sandloom.errors.files import (
 )
 from sandloom.errors.objects import DigestMismatch, ObjectStoreUnavailable
 from sandloom.errors.processes import (
+    BatchInvalid,
     DatabaseDriverMissing,
     DatabaseUnsuitable,
     DirectTasksOff,
@@ -84,6 +85,7 @@ from sandloom.errors.templates import TemplateConflict, TemplateInvalid, Templat
 __all__ = [
     "REGISTRY",
     "ArchiveInvalid",
+    "BatchInvalid",
     "BodyTooLarge",
     "BrokerRefused",
     "Category",
