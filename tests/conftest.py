@@ -41,6 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=5, help="how often the test of kills at random moments kills")
     parser.addoption("--seed", type=int, default=None, help="the seed of that test, to see a failure again")
     parser.addoption("--long", action="store_true", help="also what takes minutes")
+    parser.addoption("--batch-jobs", type=int, default=40, help="how many jobs the batch over a fleet has")
 
 
 def pytest_configure(config: pytest.Config) -> None:

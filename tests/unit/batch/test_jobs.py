@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandloom.batch.graph import check
@@ -138,6 +138,7 @@ JSON = st.recursive(
 NAMES = st.sampled_from(["id", "argv", "script", "env", "inputs", "outputs", "depends_on", "retry_on", "limits", "x"])
 
 
+@settings(max_examples=60)
 @given(
     st.lists(st.binary(max_size=40) | st.dictionaries(NAMES, JSON, max_size=6).map(lambda v: json.dumps(v).encode()))
 )
