@@ -50,14 +50,23 @@ class Places:
 
 
 class Attempts:
-    """Thread-safe. ``patience_seconds``: how long an attempt goes on while the service has no place or no answer."""
+    """Thread-safe. ``patience_seconds``: how long an attempt goes on while the service has no place or no answer.
+    ``generations``: of shared sandboxes, as earlier runs knew them."""
 
-    def __init__(self, way: Way, journal: Journal, places: Places, *, patience_seconds: float) -> None:
+    def __init__(
+        self,
+        way: Way,
+        journal: Journal,
+        places: Places,
+        *,
+        patience_seconds: float,
+        generations: Mapping[str, int] | None = None,
+    ) -> None:
         self._way = way
         self._journal = journal
         self._places = places
         self._patience_seconds = patience_seconds
-        self._generations = dict(journal.history().generations)
+        self._generations = dict(generations or {})
         self._lock = threading.Lock()
 
     def names(self, attempt: Attempt) -> Names:
@@ -83,7 +92,7 @@ class Attempts:
 
     def release(self, sandbox_id: str) -> None:
         """Best effort: what is not in the journal as released is released by another run, or by the service."""
-        for last in range(_RELEASE_TRIES):
+        for failures in range(_RELEASE_TRIES):
             try:
                 self._way.release(sandbox_id)
                 self._journal.released(sandbox_id)
@@ -91,7 +100,7 @@ class Attempts:
             except SandloomError as error:
                 if error.category is not Category.WAIT:
                     return
-                time.sleep(_pause_seconds(error, last))
+                time.sleep(_pause_seconds(error, failures))
 
     def _to_the_end(self, attempt: Attempt, names: Names) -> Outcome:
         patience = _Patience(self._patience_seconds)

@@ -90,15 +90,23 @@ class Batch:
         Raises BatchInvalid when the journal forbids it, and Unavailable or Unauthorized when the service cannot be
         used: another run with ``resume`` then goes on, as after any other end of this process.
         """
+        if self.path.resolve() in {path.resolve() for path in (options.results, options.junit) if path is not None}:
+            raise BatchInvalid(f"{self.path} holds the jobs; results need another file")
         journal = Journal.open(
-            options.journal, jobs_digest=self.digest, new_batch=f"b{secrets.token_hex(6)}", resume=options.resume
+            options.journal,
+            jobs_digest=f"{self.digest} {way.scope}",
+            new_batch=f"b{secrets.token_hex(6)}",
+            resume=options.resume,
         )
         try:
             history = journal.history()
             plan = Plan(self.jobs, options.retries)
             restored = _restored(plan, history)
             places = Places(self.path.parent, options.outputs)
-            attempts = Attempts(way, journal, places, patience_seconds=options.patience_seconds)
+            attempts = Attempts(
+                way, journal, places,
+                patience_seconds=options.patience_seconds, generations=history.generations,
+            )  # fmt: skip
             with _Results(options.results) as results:
                 run = _Run(plan, results, on_progress, on_failure)
                 run.take_over(restored, journal.results())

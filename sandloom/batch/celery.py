@@ -13,7 +13,7 @@ from sandloom.batch.ways import Names
 from sandloom.contracts.rest import RouteAnswer
 from sandloom.direct import Fleet, FleetSandbox
 from sandloom.direct.tasks import EXEC, EXEC_STATUS, RELEASE
-from sandloom.errors import ExecNotFound, SandboxNotFound, StaleRoute, WorkerLost
+from sandloom.errors import ExecNotFound, SandboxNotFound, StaleRoute, Unavailable, WorkerLost
 from sandloom.sdk import Result
 
 #: A task's result is waited for this long; then the record is looked at, which outlives worker and result backend.
@@ -64,10 +64,10 @@ class CeleryBox:
 class CeleryWay:
     def __init__(self, fleet: Fleet, *, scope: str) -> None:
         self._fleet = fleet
-        self._scope = scope
+        self.scope = scope
 
     def open(self, sandbox_id: str) -> CeleryBox:
-        sandbox = self._fleet.sandbox(sandbox_id, scope=self._scope)
+        sandbox = self._fleet.sandbox(sandbox_id, scope=self.scope)
         sandbox.connect()
         return CeleryBox(self, sandbox)
 
@@ -91,4 +91,8 @@ class CeleryWay:
         self._fleet.close()
 
     def _look(self, names: Names) -> Result:
-        return Result.model_validate(self._fleet.call(EXEC_STATUS, names._asdict()))
+        """Raises Unavailable when no worker answers: without one nobody knows whether the command was begun."""
+        try:
+            return Result.model_validate(self._fleet.call(EXEC_STATUS, names._asdict()))
+        except WorkerLost:
+            raise Unavailable("no worker says what became of a command") from None

@@ -71,7 +71,7 @@ class Journal:
             if header.get("v") != VERSION or not isinstance(header.get("batch"), str):
                 raise BatchInvalid(f"{path} is not a journal of this release.")
             if header.get("jobs") != jobs_digest:
-                raise BatchInvalid(f"{path} is of other jobs: the file has changed since that run.")
+                raise BatchInvalid(f"{path} is of other jobs or another scope: something has changed since that run.")
             return cls(path, file, header["batch"])
         except BaseException:
             os.close(file)

@@ -46,10 +46,10 @@ class RestBox:
 class RestWay:
     def __init__(self, client: Client, *, scope: str) -> None:
         self._client = client
-        self._scope = scope
+        self.scope = scope
 
     def open(self, sandbox_id: str) -> RestBox:
-        return RestBox(self._client.sandbox(sandbox_id, scope=self._scope, keep=True))
+        return RestBox(self._client.sandbox(sandbox_id, scope=self.scope, keep=True))
 
     def find(self, names: Names) -> Result | None:
         try:

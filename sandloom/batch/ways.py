@@ -36,13 +36,16 @@ class Box(Protocol):
 
 
 class Way(Protocol):
-    """Thread-safe. Every method raises SandloomError."""
+    """Thread-safe. Every method raises SandloomError. ``scope``: the workspace_scope_id of its sandboxes."""
+
+    @property
+    def scope(self) -> str: ...
 
     def open(self, sandbox_id: str) -> Box:
         """Find or make it, and have its workspace made ready."""
 
     def find(self, names: Names) -> Result | None:
-        """The record of an exec; None when it was never admitted."""
+        """The record of an exec; None when it was never admitted. Raises Unavailable when nobody can say."""
 
     def wait(self, names: Names) -> Result:
         """The record when it has ended, or, after a while, as it is."""

@@ -94,6 +94,7 @@ def run(
 
 def _run(loaded: Any, way: Way, options: Options, as_json: bool) -> int:
     from sandloom.cli.batch_display import display
+    from sandloom.errors import Unauthorized, Unavailable
 
     # A supervisor's TERM leaves everything as an interrupt from the keyboard does.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -104,6 +105,9 @@ def _run(loaded: Any, way: Way, options: Options, as_json: bool) -> int:
         raise Stop(
             "interrupted; commands that run go on, and the same line with --resume takes them up again", _INTERRUPTED
         ) from None
+    except (Unavailable, Unauthorized):
+        click.echo("sandloom: the run has ended early; the same line with --resume goes on", err=True)
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
     if as_json:
