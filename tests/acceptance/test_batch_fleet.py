@@ -26,7 +26,7 @@ from tests.services.process import ROOT, Process, base_environment
 pytestmark = [pytest.mark.root, pytest.mark.bwrap, pytest.mark.slow, pytest.mark.timeout(900)]
 #: What differs from run to run.
 VARYING = {"duration_ms", "queued_ms", "usage", "started_at", "finished_at", "sandbox_id", "exec_id"}
-JOBS = [
+JOBS: list[dict[str, Any]] = [
     {"id": "in", "script": "cat x; cp x y", "inputs": {"x": "x.txt"}, "outputs": ["y"], "labels": {"k": "v"}},
     {"id": "first", "script": "echo 1 > f", "sandbox": "k"},
     {"id": "second", "script": "cat f; exit 4", "sandbox": "k", "depends_on": ["first"]},

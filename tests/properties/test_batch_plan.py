@@ -139,7 +139,7 @@ def test_what_waits_for_a_failure_is_skipped_through_and_through() -> None:
 
 def test_a_retry_that_an_earlier_run_made_stays_made_under_another_policy() -> None:
     jobs = [Job("a", 1, {}), Job("b", 2, {}, depends_on=("a",))]
-    history = [Begun("a", 1), Ended("a", 1, NEVER), Begun("a", 2)]
+    history: list[Begun | Ended] = [Begun("a", 1), Ended("a", 1, NEVER), Begun("a", 2)]
     plan = Plan(jobs, Retries(most=0))
     assert plan.restore(history) == []
     attempt = plan.begin()

@@ -90,10 +90,12 @@ def test_damage_is_told_and_not_guessed_around(opened: Open, tmp_path: Path, lin
 
 def test_threads_write_whole_entries(opened: Open) -> None:
     journal = opened()
-    threads = [
-        threading.Thread(target=lambda name=name: [journal.begun(f"{name}-{n}", 1, "x" * 500) for n in range(20)])
-        for name in "abcd"
-    ]
+
+    def write(name: str) -> None:
+        for number in range(20):
+            journal.begun(f"{name}-{number}", 1, "x" * 500)
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
     for thread in threads:
         thread.start()
     for thread in threads:

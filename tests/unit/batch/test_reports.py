@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections import Counter
+from typing import Any
 
 from sandloom.batch.jobs import Job
 from sandloom.batch.junit import junit
@@ -11,8 +12,15 @@ from sandloom.batch.plan import Plan
 from sandloom.batch.progress import Meter, clock
 from sandloom.batch.retries import Outcome, Retries
 
-BASE = {"detail": None, "error": None, "exit_code": None, "stdout": "", "stderr": "", "duration_ms": None}
-RESULTS = [
+BASE: dict[str, Any] = {
+    "detail": None,
+    "error": None,
+    "exit_code": None,
+    "stdout": "",
+    "stderr": "",
+    "duration_ms": None,
+}
+RESULTS: list[dict[str, Any]] = [
     {**BASE, "id": "good", "status": "SUCCEEDED", "reason": "exit", "exit_code": 0, "duration_ms": 1500},
     {**BASE, "id": "bad", "status": "FAILED", "reason": "exit", "exit_code": 3, "stderr": "\x1b[31m<&]]>\ud800\x00\n"},
     {**BASE, "id": "late", "status": "TIMED_OUT", "reason": "timeout"},
