@@ -44,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--readers", type=int, default=8, help="how many readers do")
     parser.addoption("--seed", type=int, default=None, help="the seed of that test, to see a failure again")
     parser.addoption("--long", action="store_true", help="also what takes minutes")
+    parser.addoption("--batch-jobs", type=int, default=40, help="how many jobs the batch over a fleet has")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -19,7 +19,7 @@ HOPS_HEADER = "sandloom_hops"
 MAX_HOPS = 3
 FORK = "sandloom.fork"
 #: An owner that is not there must not keep them from being done.
-ANYWHERE = frozenset({"sandloom.resolve", "sandloom.resume"})
+ANYWHERE = frozenset({"sandloom.resolve", "sandloom.resume", "sandloom.exec_status"})
 
 
 class QueueForwarder:

@@ -11,6 +11,8 @@ import click
 
 import sandloom
 from sandloom.cli import (
+    batch,
+    completion,
     configuration,
     database,
     demo,
@@ -24,6 +26,7 @@ from sandloom.cli import (
     verify,
 )
 from sandloom.cli.invocation import Invocation
+from sandloom.cli.output import printable
 from sandloom.errors import SandloomError
 
 
@@ -71,7 +74,8 @@ def _before_separator(words: list[str]) -> list[str]:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    """What others sent may be in it."""
+    return printable(" ".join(text.split()))
 
 
 for _module in (
@@ -85,7 +89,9 @@ for _module in (
     remote_files,
     remote_templates,
     remote_tenants,
+    batch,
     verify,
+    completion,
 ):
     for _command in _module.COMMANDS:
         cli.add_command(_command)

@@ -19,7 +19,7 @@ def connect(invocation: Invocation) -> Client:
 
 def access(invocation: Invocation) -> tuple[str, str, str | None]:
     """The address, the token and the tenant to name. Raises Stop without a token."""
-    environ = _with_fallback(invocation)
+    environ = with_fallback(invocation)
     url = base_url(environ)
     token = environ.get("SANDBOX_API_KEY") or environ.get("SANDBOX_INTERNAL_TOKEN") or read_token(data_dir(environ))
     if not token:
@@ -38,7 +38,8 @@ def data_dir(environ: Mapping[str, str]) -> Path:
     return Path(given) if given else default_data_dir(os.path.expanduser("~"), os.geteuid())
 
 
-def _with_fallback(invocation: Invocation) -> Mapping[str, str]:
+def with_fallback(invocation: Invocation) -> Mapping[str, str]:
+    """The environment, and under it what the fallback file holds."""
     if not invocation.dotenv.is_file():
         return invocation.environ
     try:

@@ -9,6 +9,8 @@ from typing import IO, Any
 
 import click
 
+from sandloom.cli.output import printable
+
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
@@ -26,4 +28,5 @@ class Stop(click.ClickException):
         self.exit_code = exit_code  # type: ignore[misc]
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"sandloom: {self.message}", err=True, file=file)
+        lines = "\n".join(printable(line) for line in self.message.split("\n"))
+        click.echo(f"sandloom: {lines}", err=True, file=file)

@@ -18,7 +18,14 @@ def json_option(function: F) -> F:
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    click.echo(_escaped_in_json(json.dumps(value, indent=2, ensure_ascii=False, default=str)))
+
+
+def printable(text: str) -> str:
+    """In one line, with an escape for whatever moves a cursor, changes a terminal or hides another character."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _escape(each) for each in text)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -34,13 +41,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> No
 
 
 def cell_text(value: Any) -> str:
+    """``printable``: names and commands are other people's."""
     if value is None:
         return "-"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
-        return " ".join(str(item) for item in value)
-    return str(value)
+        return " ".join(printable(str(item)) for item in value)
+    return printable(str(value))
 
 
 def print_value(value: Mapping[str, Any]) -> None:
@@ -55,6 +63,19 @@ def write_bytes(data: bytes, *, err: bool = False) -> None:
     stream = sys.stderr.buffer if err else sys.stdout.buffer
     stream.write(data)
     stream.flush()
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def _escaped_in_json(text: str) -> str:
+    """JSON escapes control characters up to 31 itself; what else a terminal obeys is only ever inside strings."""
+    return (
+        text
+        if text.isascii()
+        else "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
+    )
 
 
 def _rich_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:

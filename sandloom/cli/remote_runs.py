@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import click
 
+from sandloom.cli.completion import sandbox_argument
 from sandloom.cli.connection import connect
 from sandloom.cli.invocation import Invocation, Stop
-from sandloom.cli.output import json_option, print_json, write_bytes
-from sandloom.errors import SandloomError
-from sandloom.sdk import Event, Process, Result
+from sandloom.cli.output import json_option, print_json, printable, write_bytes
+from sandloom.errors import ExecNotFound, SandloomError
+from sandloom.ids import new_id
+from sandloom.sdk import Event, Process, Result, Sandbox
 
 _SIGNAL_BASE, _TIMED_OUT, _INTERRUPTED = 128, 124, 130
 # Words after the first one belong to the command, also when they look like options.
@@ -25,6 +28,7 @@ _ARGV = {"allow_interspersed_args": False}
 @click.option("--scope", default="cli", show_default=True, help="workspace_scope_id of the sandbox.")
 @click.option("-i", "--input", "inputs", multiple=True, metavar="FILE[:PATH]", help="Upload before the run.")
 @click.option("-o", "--output", "outputs", multiple=True, metavar="PATH", help="Download after the run.")
+@click.option("--template", "templates", multiple=True, metavar="T", help="Mount it at /envs/T; NAME[@sha256:HEX].")
 @click.option("--timeout", type=int, help="Seconds.")
 @click.argument("argv", nargs=-1, required=True)
 @click.pass_obj
@@ -35,6 +39,7 @@ def run(
     scope: str,
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
+    templates: tuple[str, ...],
     timeout: int | None,
     argv: tuple[str, ...],
 ) -> int:
@@ -43,10 +48,12 @@ def run(
         client = stack.enter_context(connect(invocation))
         keep = sandbox_id is not None and not remove
         box = stack.enter_context(client.sandbox(sandbox_id, scope=scope, keep=keep))
+        if templates:
+            box.attach_templates(*templates)
         for item in inputs:
             source, target = _upload_pair(item)
             box.files.upload(source, target)
-        code = exit_code(live(box.start(list(argv), timeout=timeout)))
+        code = exit_code(live(box, list(argv), timeout=timeout))
         for path in outputs:
             full = path if path.startswith("/") else f"/workspace/{path}"
             box.files.download(full, PurePosixPath(full).name)
@@ -57,7 +64,7 @@ def run(
 @click.option("--timeout", type=int, help="Seconds.")
 @click.option("--cwd", default="/workspace", show_default=True, help="Directory to run in.")
 @click.option("--exec-scope", help="Commands of different scopes run side by side.")
-@click.argument("sandbox_id", metavar="ID")
+@sandbox_argument
 @click.argument("argv", nargs=-1, required=True)
 @click.pass_obj
 def exec_command(
@@ -73,12 +80,12 @@ def exec_command(
         box = client.attach(sandbox_id)
         # An id names a sandbox that was just resolved, or one whose worker was restarted.
         box.connect()
-        return exit_code(live(box.start(_words(argv), timeout=timeout, cwd=cwd, scope=exec_scope)))
+        return exit_code(live(box, _words(argv), timeout=timeout, cwd=cwd, scope=exec_scope))
 
 
 @click.command()
 @click.option("-f", "--follow", is_flag=True, help="Go on until the command has ended.")
-@click.argument("sandbox_id", metavar="ID")
+@sandbox_argument
 @click.argument("exec_id", metavar="EXEC")
 @click.pass_obj
 def logs(invocation: Invocation, follow: bool, sandbox_id: str, exec_id: str) -> None:
@@ -94,7 +101,7 @@ def logs(invocation: Invocation, follow: bool, sandbox_id: str, exec_id: str) ->
 
 
 @click.command()
-@click.argument("sandbox_id", metavar="ID")
+@sandbox_argument
 @click.argument("exec_id", metavar="EXEC")
 @json_option
 @click.pass_obj
@@ -108,17 +115,25 @@ def cancel(invocation: Invocation, sandbox_id: str, exec_id: str, as_json: bool)
         click.echo("cancelled" if cancelled else "it had ended already")
 
 
-def live(process: Process) -> Result:
-    """Output as it appears, then the record. An interrupt ends the command, too."""
+def live(box: Sandbox, argv: list[str], **options: Any) -> Result:
+    """Output as it appears, then the record. An interrupt ends the command, too, and says so."""
+    process = box.process(f"run-{new_id()}")
     try:
+        box.start(argv, exec_id=process.exec_id, **options)
         _write(process.events())
         return process.wait()
     except KeyboardInterrupt:
-        try:
-            process.cancel()
-        except SandloomError as error:
-            raise Stop(f"interrupted, and {process.exec_id} could not be cancelled: {error.detail}", 130) from error
-        raise
+        raise Stop(f"interrupted; {_ended(process)}", _INTERRUPTED) from None
+
+
+def _ended(process: Process) -> str:
+    try:
+        cancelled = process.cancel()
+    except ExecNotFound:
+        return "the command was not started"
+    except SandloomError as error:
+        return f"{process.exec_id} could not be cancelled and may still run: {error.code}: {error.detail}"
+    return f"the command was cancelled ({process.exec_id})" if cancelled else "the command had ended already"
 
 
 def exit_code(result: Result) -> int:
@@ -129,7 +144,7 @@ def exit_code(result: Result) -> int:
     if result.status == "CANCELLED":
         return _INTERRUPTED
     if result.error:
-        click.echo(f"sandloom: {result.error}: {result.detail or result.status}", err=True)
+        click.echo(printable(f"sandloom: {result.error}: {result.detail or result.status}"), err=True)
     if result.exit_code is not None:
         return result.exit_code
     return _SIGNAL_BASE + result.signal if result.signal else 1

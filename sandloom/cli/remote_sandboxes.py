@@ -1,16 +1,17 @@
-"""Client commands about sandboxes: resolve, ps, suspend, resume, fork, release."""
+"""Client commands about sandboxes: resolve, ps, audit, suspend, resume, fork, release."""
 
 from __future__ import annotations
 
 import click
 
+from sandloom.cli.completion import complete_sandbox, sandbox_argument, sandboxes_argument
 from sandloom.cli.connection import connect
 from sandloom.cli.invocation import Invocation
 from sandloom.cli.output import json_option, print_json, print_table, print_value
 
 
 @click.command()
-@click.argument("sandbox_id", metavar="ID")
+@sandbox_argument
 @click.option("--scope", default="cli", show_default=True, help="workspace_scope_id of the sandbox.")
 @click.option("--profile", default="coding-default", show_default=True, help="Profile to ask for.")
 @json_option
@@ -23,7 +24,7 @@ def resolve(invocation: Invocation, sandbox_id: str, scope: str, profile: str, a
 
 
 @click.command()
-@click.argument("sandbox_id", metavar="[ID]", required=False)
+@click.argument("sandbox_id", metavar="[ID]", required=False, shell_complete=complete_sandbox)
 @click.option("--limit", type=click.IntRange(1, 200), default=100, show_default=True, help="Most rows.")
 @json_option
 @click.pass_obj
@@ -40,7 +41,25 @@ def ps(invocation: Invocation, sandbox_id: str | None, limit: int, as_json: bool
 
 
 @click.command()
-@click.argument("sandbox_ids", metavar="ID...", nargs=-1, required=True)
+@sandbox_argument
+@json_option
+@click.pass_obj
+def audit(invocation: Invocation, sandbox_id: str, as_json: bool) -> None:
+    """The lives of the sandbox ID so far: who made and released it, when, and why."""
+    with connect(invocation) as client:
+        found = client.attach(sandbox_id).audit().model_dump()
+    if as_json:
+        print_json(found)
+        return
+    history = found.pop("history")
+    print_value(found)
+    if history:
+        click.echo()
+        print_table(("generation", "started_at", "created_by", "released_at", "released_by", "release_reason"), history)
+
+
+@click.command()
+@sandboxes_argument
 @json_option
 @click.pass_obj
 def release(invocation: Invocation, sandbox_ids: tuple[str, ...], as_json: bool) -> None:
@@ -51,7 +70,7 @@ def release(invocation: Invocation, sandbox_ids: tuple[str, ...], as_json: bool)
 
 
 @click.command()
-@click.argument("sandbox_ids", metavar="ID...", nargs=-1, required=True)
+@sandboxes_argument
 @json_option
 @click.pass_obj
 def suspend(invocation: Invocation, sandbox_ids: tuple[str, ...], as_json: bool) -> None:
@@ -62,7 +81,7 @@ def suspend(invocation: Invocation, sandbox_ids: tuple[str, ...], as_json: bool)
 
 
 @click.command()
-@click.argument("sandbox_ids", metavar="ID...", nargs=-1, required=True)
+@sandboxes_argument
 @json_option
 @click.pass_obj
 def resume(invocation: Invocation, sandbox_ids: tuple[str, ...], as_json: bool) -> None:
@@ -79,7 +98,7 @@ def resume(invocation: Invocation, sandbox_ids: tuple[str, ...], as_json: bool) 
 
 
 @click.command()
-@click.argument("sandbox_id", metavar="ID")
+@sandbox_argument
 @click.argument("copy_id", metavar="NEW_ID")
 @click.option("--scope", help="workspace_scope_id of the copy; that of ID unless given.")
 @json_option
@@ -91,4 +110,4 @@ def fork(invocation: Invocation, sandbox_id: str, copy_id: str, scope: str | Non
     print_json(route) if as_json else print_value(route)
 
 
-COMMANDS = (resolve, ps, suspend, resume, fork, release)
+COMMANDS = (resolve, ps, audit, suspend, resume, fork, release)

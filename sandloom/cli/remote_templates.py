@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from sandloom.cli.completion import sandbox_argument
 from sandloom.cli.connection import connect
 from sandloom.cli.invocation import Invocation
 from sandloom.cli.output import json_option, print_json, print_table, print_value
@@ -17,7 +18,7 @@ def template() -> None:
 
 
 @template.command()
-@click.argument("sandbox_id", metavar="ID")
+@sandbox_argument
 @click.argument("name", metavar="NAME")
 @click.option("--from", "source_path", default="/envs", show_default=True, help="Directory of the sandbox.")
 @click.option("--description", default="", help="A text for people.")
@@ -43,7 +44,7 @@ def list_templates(invocation: Invocation, as_json: bool) -> None:
 
 
 @template.command()
-@click.argument("sandbox_id", metavar="ID")
+@sandbox_argument
 @click.argument("names", metavar="NAME[@sha256:HEX]...", nargs=-1, required=True)
 @json_option
 @click.pass_obj

@@ -17,13 +17,18 @@ LOOK_SECONDS = 1.0
 
 @click.command()
 @click.argument("worker_id", metavar="ID")
+@json_option
 @click.pass_obj
-def ping(invocation: Invocation, worker_id: str) -> None:
+def ping(invocation: Invocation, worker_id: str, as_json: bool) -> None:
     """Ask the worker ID for an answer, and say how long it took."""
     with connect(invocation) as client:
         began_seconds = time.monotonic()
         client.worker_health(worker_id)
-        click.echo(f"{worker_id} answered in {(time.monotonic() - began_seconds) * 1000:.0f} ms")
+        took_ms = round((time.monotonic() - began_seconds) * 1000)
+    if as_json:
+        print_json({"worker_id": worker_id, "took_ms": took_ms})
+    else:
+        click.echo(f"{worker_id} answered in {took_ms} ms")
 
 
 @click.command()

@@ -100,6 +100,10 @@ class FleetSandbox:
             valid_seconds=valid_seconds,
         )
 
+    def exec_status(self, exec_id: str) -> Result:
+        """The record of a command, finished or not. Raises ExecNotFound."""
+        return Result.model_validate(self._fleet.call(tasks.EXEC_STATUS, {"sandbox_id": self.id, "exec_id": exec_id}))
+
     def cancel(self, exec_id: str) -> bool:
         """End a command; False when it had ended already."""
         answer = self.call(tasks.CANCEL, {"exec_id": exec_id})

@@ -37,6 +37,7 @@ RESOLVE: Final = "sandloom.resolve"
 CONNECT: Final = "sandloom.connect"
 EXEC: Final = "sandloom.exec"
 CANCEL: Final = "sandloom.cancel"
+EXEC_STATUS: Final = "sandloom.exec_status"
 FORK: Final = "sandloom.fork"
 SUSPEND: Final = "sandloom.suspend"
 RESUME: Final = "sandloom.resume"
@@ -89,6 +90,11 @@ class ExecArguments(ExecBody):
 
 
 class CancelArguments(OptionalGenerationBody):
+    sandbox_id: Name
+    exec_id: Name
+
+
+class ExecStatusArguments(Body):
     sandbox_id: Name
     exec_id: Name
 
@@ -158,6 +164,7 @@ ARGUMENTS: Final[Mapping[str, type[Body]]] = {
     CONNECT: ConnectArguments,
     EXEC: ExecArguments,
     CANCEL: CancelArguments,
+    EXEC_STATUS: ExecStatusArguments,
     SUSPEND: SuspendArguments,
     RESUME: ResumeArguments,
     FORK: ForkArguments,

@@ -50,6 +50,7 @@ from sandloom.errors.files import (
 )
 from sandloom.errors.objects import DigestMismatch, ObjectStoreUnavailable
 from sandloom.errors.processes import (
+    BatchInvalid,
     DatabaseDriverMissing,
     DatabaseUnsuitable,
     DirectTasksOff,
@@ -85,6 +86,7 @@ from sandloom.errors.tenants import KeyNotFound, KeyScopeMissing, QuotaExceeded,
 __all__ = [
     "REGISTRY",
     "ArchiveInvalid",
+    "BatchInvalid",
     "BodyTooLarge",
     "BrokerRefused",
     "Category",

@@ -65,3 +65,10 @@ class WorkerIdInUse(SandloomError):
 
     code, status, category = "SANDBOX_WORKER_ID_IN_USE", 500, Category.STOP
     exit_code: ClassVar[int] = 2
+
+
+class BatchInvalid(SandloomError):
+    """The batch cannot be run: its jobs, its journal and its files do not go together."""
+
+    code, status, category = "SANDBOX_BATCH_INVALID", 422, Category.CHANGE
+    exit_code: ClassVar[int] = 2

@@ -16,7 +16,8 @@ from sandloom.sdk.transport import Transport, pause_seconds, unreachable
 
 #: The service sends a comment every 15 s, so a longer silence means a dead connection.
 _SILENCE_SECONDS = 45.0
-_MAX_FAILURES = 10
+#: With their pauses some two minutes, in which an API process is replaced.
+_MAX_FAILURES = 30
 
 
 @dataclass(frozen=True, slots=True)

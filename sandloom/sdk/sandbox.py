@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import httpx
 
-from sandloom.contracts.rest import RouteAnswer
+from sandloom.contracts.rest import AuditAnswer, RouteAnswer
 from sandloom.contracts.templates import TemplateAnswer, TemplateList
 from sandloom.errors import SandloomError, StaleGeneration, StaleRoute, WorkerLost
 from sandloom.ids import new_id
@@ -178,6 +178,10 @@ class Sandbox:
         }
         answer = self.fenced("POST", "/fork", json=body, wait_seconds=_SLEEP_SECONDS)
         return Sandbox(self._transport, RouteAnswer.model_validate(answer.json()), keep=keep)
+
+    def audit(self) -> AuditAnswer:
+        """Its lives so far."""
+        return AuditAnswer.model_validate(self._transport.call("GET", f"{self.path}/audit", safe=True).json())
 
     def release(self) -> str:
         """End its commands and delete its files; returns RELEASED, or RELEASING when its worker does not answer.

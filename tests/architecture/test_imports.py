@@ -21,6 +21,8 @@ FORBIDDEN = {
     "base-does-no-io": ("sandloom/contracts/planted.py", "import sqlalchemy"),
     "sdk-is-a-client": ("sandloom/sdk/planted.py", "import sandloom.db"),
     "direct-is-a-client": ("sandloom/direct/planted.py", "import sandloom.execs.service"),
+    "batch-is-a-client": ("sandloom/batch/planted.py", "import sandloom.db"),
+    "batch-plans-without-acting": ("sandloom/batch/plan.py", "import sandloom.batch.journal"),
     "routes-and-tasks-stay-thin": ("api/blueprints/planted.py", "import subprocess"),
     "decisions-are-pure": ("sandloom/sandboxes/placement.py", "import socket"),
 }

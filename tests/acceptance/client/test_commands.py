@@ -71,6 +71,7 @@ def test_an_interrupt_ends_the_command_too(box: Sandbox, environment: dict[str, 
         process.wait_for_output("started")
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
+        process.wait_for_output("interrupted; the command was cancelled")
     (record,) = box.processes()
     assert box.process(record.exec_id).wait().status == "CANCELLED"
 
@@ -118,3 +119,42 @@ def test_a_sandbox_is_resolved_and_released(sandloom: Run) -> None:
     route = json.loads(sandloom("resolve", "by-hand", "--json").stdout)
     assert (route["status"], route["workspace"]) == ("READY", "new")
     assert json.loads(sandloom("release", "by-hand", "--json").stdout)[0]["status"] == "RELEASED"
+
+
+def test_the_audit_tells_the_lives_of_a_sandbox(sandloom: Run, client: Client) -> None:
+    client.sandbox("audited").release()
+    found = json.loads(sandloom("audit", "audited", "--json").stdout)
+    assert (found["sandbox_id"], found["status"], len(found["history"])) == ("audited", "RELEASED", 1)
+    shown = sandloom("audit", "audited").stdout
+    assert "lifecycle_count" in shown
+    assert shown.splitlines()[-1].split()[0] == "1"
+
+
+def test_run_mounts_templates(sandloom: Run, box: Sandbox, client: Client) -> None:
+    box.run("mkdir /envs/seen; echo 42 > /envs/seen/answer").check()
+    box.publish_template("seen", "/envs/seen")
+    try:
+        done = sandloom("run", "--template", "seen", "--", "cat", "/envs/seen/answer")
+        assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
+    finally:
+        client.unpublish_template("seen")
+
+
+def test_names_that_would_change_a_terminal_are_escaped(sandloom: Run, box: Sandbox) -> None:
+    box.run(["touch", "a\x1b[2Jb\nc"]).check()
+    (row,) = sandloom("ls", box.id).stdout.splitlines()[1:]
+    assert row.endswith(r"a\x1b[2Jb\nc")
+
+
+def test_a_shell_completes_commands_options_and_sandboxes(
+    sandloom: Run, box: Sandbox, environment: dict[str, str]
+) -> None:
+    def complete(words: str) -> list[str]:
+        asked = {"_SANDLOOM_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+        done = sandloom(env=environment | asked)
+        assert done.stderr == ""
+        return [line.removeprefix("plain,") for line in done.stdout.splitlines()]
+
+    assert complete("sandloom batch run --conc") == ["--concurrency"]
+    assert complete(f"sandloom exec {box.id[:-3]}") == [box.id]
+    assert "_SANDLOOM_COMPLETE" in sandloom("completion", "bash").stdout
