@@ -15,6 +15,7 @@ from sandloom.cli import (
     database,
     demo,
     doctor,
+    mcp,
     remote_files,
     remote_runs,
     remote_sandboxes,
@@ -83,6 +84,7 @@ for _module in (
     remote_sandboxes,
     remote_files,
     remote_templates,
+    mcp,
     verify,
 ):
     for _command in _module.COMMANDS:

@@ -49,6 +49,7 @@ CONTRACT = {
     "PUT /api/v1/sandboxes/<sandbox_id>/templates",
     "GET /api/v1/templates",
     "DELETE /api/v1/templates/<name>",
+    "POST /api/v1/sandboxes/mcp/streamable-http",
     "GET /api/v1/sandboxes/diagnostics/runtime",
     "POST /api/v1/admin/workers/<worker_id>/drain",
     "POST /api/v1/admin/workers/<worker_id>/undrain",
