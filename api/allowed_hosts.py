@@ -26,4 +26,6 @@ def check_host(allowed: Iterable[str], host: str | None, origin: str | None) -> 
 def _is_allowed(names: frozenset[str], given: str) -> bool:
     given = given.lower()
     name, colon, port = given.rpartition(":")
-    return (given in names and port != "*") or (bool(colon) and port.isascii() and port.isdigit() and f"{name}:*" in names)
+    return (given in names and port != "*") or (
+        bool(colon) and port.isascii() and port.isdigit() and f"{name}:*" in names
+    )

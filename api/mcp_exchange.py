@@ -16,6 +16,7 @@ from typing import Any
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Message, Scope
 
+from sandloom.errors import MalformedRequest
 from sandloom.mcp.rest import Rest
 from sandloom.mcp.server import tool_server
 
@@ -30,8 +31,14 @@ class Exchange:
 
 
 def exchange(rest: Rest, message: Mapping[str, Any], headers: Mapping[str, str]) -> Exchange:
-    """Give ``message`` to the SDK's server. ``headers`` are those of HTTP that the protocol has a meaning for."""
-    body = json.dumps(message).encode()
+    """Give ``message`` to the SDK's server. ``headers`` are those of HTTP that the protocol has a meaning for.
+
+    Raises MalformedRequest.
+    """
+    try:
+        body = json.dumps(message, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise MalformedRequest("The message holds a lone surrogate.") from None
     with asyncio.Runner() as runner:
         return runner.run(_exchange(rest, body, _scope(headers, body)))
 

@@ -18,6 +18,8 @@ from sandloom.mcp.server import PROBLEM
 PATH = "/api/v1/sandboxes/mcp/streamable-http"
 #: The protocol without a handshake (2026-07-28), and the one with it that clients have spoken before.
 MODES = ("auto", "legacy")
+#: A guard against hangs only.
+_PATIENCE_SECONDS = 240
 Drive = Callable[[Client], Awaitable[Any]]
 
 
@@ -29,14 +31,14 @@ def over_http(base_url: str, headers: Mapping[str, str], mode: str, drive: Drive
 def over_stdio(environ: Mapping[str, str], mode: str, drive: Drive, *, cwd: str | None = None) -> Any:
     """What ``drive`` returns for a client of ``sandloom mcp``."""
     server = StdioServerParameters(command=sys.executable, args=["-m", "sandloom", "mcp"], env=dict(environ), cwd=cwd)
-    return asyncio.run(_driven(Client(server, mode=mode, read_timeout_seconds=60), drive))
+    return asyncio.run(_driven(Client(server, mode=mode, read_timeout_seconds=_PATIENCE_SECONDS), drive))
 
 
 @asynccontextmanager
 async def _http(base_url: str, headers: Mapping[str, str], mode: str) -> AsyncIterator[Client]:
-    async with httpx2.AsyncClient(headers=dict(headers), trust_env=False, timeout=60) as http:
+    async with httpx2.AsyncClient(headers=dict(headers), trust_env=False, timeout=_PATIENCE_SECONDS) as http:
         transport = streamable_http_client(base_url + PATH, http_client=http)
-        async with Client(transport, mode=mode, read_timeout_seconds=60) as client:
+        async with Client(transport, mode=mode, read_timeout_seconds=_PATIENCE_SECONDS) as client:
             yield client
 
 
