@@ -24,8 +24,7 @@ def check_host(allowed: Iterable[str], host: str | None, origin: str | None) -> 
 
 
 def _is_allowed(names: frozenset[str], given: str) -> bool:
-    given = given.lower()
-    name, colon, port = given.rpartition(":")
-    return (given in names and port != "*") or (
-        bool(colon) and port.isascii() and port.isdigit() and f"{name}:*" in names
-    )
+    name, colon, port = given.lower().rpartition(":")
+    if colon and port.isascii() and port.isdigit() and f"{name}:*" in names:
+        return True
+    return given.lower() in names and port != "*"

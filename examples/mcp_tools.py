@@ -2,7 +2,8 @@
 
     SANDBOX_BASE_URL=http://127.0.0.1:8080 SANDBOX_INTERNAL_TOKEN=… python3 examples/mcp_tools.py [--stdio]
 
-Needs ``pip install 'sandloom[mcp]'``. With ``--stdio`` the client starts ``sandloom mcp``; otherwise it speaks to the API.
+Needs ``pip install 'sandloom[mcp]'``. With ``--stdio`` the client starts ``sandloom mcp``; otherwise it speaks to the
+API.
 """
 
 from __future__ import annotations

@@ -184,7 +184,8 @@ def test_no_argument_of_any_tool_breaks_the_service(any_server: Api) -> None:
                 reply = sender.send("POST", PATH, json.dumps(call).encode(), JSON)
                 assert reply.status in (200, 400, 422), reply
                 assert b"SANDBOX_INTERNAL_ERROR" not in reply.body, (tool.name, name, value, reply.body)
-    for params in (None, [], "x", {"name": 1}, {"name": "sandbox_exec", "arguments": []}, {"_meta": 5}, MODERN):
+    odd: list[Any] = [None, [], "x", {"name": 1}, {"name": "sandbox_exec", "arguments": []}, {"_meta": 5}, MODERN]
+    for params in odd:
         for more in ({}, {"id": None}, {"id": [1]}, {"id": "\ud800"}, {"jsonrpc": "1.0"}, {"method": "\ud800"}):
             sender.send("POST", PATH, json.dumps({**message("tools/call"), "params": params, **more}).encode(), JSON)
     sender.close()
