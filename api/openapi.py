@@ -18,6 +18,7 @@ from sandloom.ids import NAME_PATTERN
 _REFERENCE = "#/components/schemas/{model}"
 _STATUS = {
     200: "Done.", 202: "Accepted; it goes on.", 204: "Nothing comes after this cursor.", 206: "The range.",
+    400: "An error of JSON-RPC, or a problem.", 404: "JSON-RPC: there is no such method.",
 }  # fmt: skip
 _References = Mapping[Any, dict[str, Any]]  # by model and mode
 

@@ -19,7 +19,8 @@ from pydantic import BaseModel
 from api.auth import Principal
 from api.bodies import has_body, read_json
 from api.services import Services
-from api.validation import check_name, check_query_text, validate, validate_query
+from api.validation import check_name, check_query_text, validate_query
+from sandloom.contracts.refusals import validated
 from sandloom.ids import SandboxKey
 from sandloom.settings import Settings
 from sandloom.tenants.records import KeyScope
@@ -93,7 +94,7 @@ class Operation:
                 arguments["query"] = validate_query(self.query, current.args)
             if self.body is not None:
                 left_out = self.body_optional and not has_body(current)
-                arguments["body"] = None if left_out else validate(self.body, read_json(current, limit_bytes))
+                arguments["body"] = None if left_out else validated(self.body, read_json(current, limit_bytes))
             return self.view(Call(services, current, principal), **arguments)  # type: ignore[arg-type]
 
         return serve

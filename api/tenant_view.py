@@ -6,8 +6,8 @@ from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 
 from api.queries import UsageQuery
-from api.validation import invalid
 from sandloom.clock import rfc3339
+from sandloom.contracts.refusals import invalid
 from sandloom.contracts.tenants import KeyAnswer, UsageGroup, UsageReport, UsageSums
 from sandloom.errors import NotFound
 from sandloom.tenants.records import ApiKey, UsageQuestion, UsageRow

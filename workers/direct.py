@@ -6,6 +6,7 @@ import threading
 
 from celery.worker import state as celery_state
 
+from sandloom.contracts.refusals import validated
 from sandloom.errors import SandboxNotReady, SandloomError
 from sandloom.execs.records import Exec
 from sandloom.execs.requests import exec_request
@@ -16,7 +17,7 @@ from workers.context import NodeContext
 from workers.pool import Delivery
 from workers.reception import EXEC_TASK
 from workers.tasks.execs import ExecArgs
-from workers.tasks.requests import arguments, verify
+from workers.tasks.requests import verify
 
 #: A waiter looks at the row this often, whatever the bus says.
 REREAD_SECONDS = 2.0
@@ -48,7 +49,7 @@ class DirectExecs:
 
     def _admit(self, task_id: str, kwargs: dict[str, object]) -> Exec:
         envelope = verify(self._node.keys, EXEC_TASK, kwargs)
-        args = arguments(ExecArgs, envelope.args)
+        args = validated(ExecArgs, envelope.args)
         key = SandboxKey(envelope.tenant_id, args.sandbox_id)
         request = exec_request(args)
         try:

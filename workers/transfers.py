@@ -14,11 +14,11 @@ from pydantic import Field
 
 from sandloom.broker.envelope import Envelope
 from sandloom.contracts.files import FileBody, shown
+from sandloom.contracts.refusals import validated
 from sandloom.contracts.rest import Name
 from sandloom.errors import MalformedRequest, RangeNotSatisfiable, RequestTimeout
 from sandloom.ids import SandboxKey
 from workers.context import NodeContext
-from workers.tasks.requests import arguments
 
 PIECE_BYTES = 1 << 18
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})\Z")
@@ -48,7 +48,7 @@ class Transfer:
         self._start = start
 
     def read(self) -> Iterable[bytes]:
-        args = arguments(RawArgs, self._envelope.args)
+        args = validated(RawArgs, self._envelope.args)
         with ExitStack() as stack:
             files = stack.enter_context(self._node.homes.files(self._key(args), args.generation))
             self._look(args)
@@ -62,7 +62,7 @@ class Transfer:
             return _Download(file.chunks(first, length), stack.pop_all())
 
     def write(self) -> Iterable[bytes]:
-        args = arguments(RawWriteArgs, self._envelope.args)
+        args = validated(RawWriteArgs, self._envelope.args)
         most = min(args.max_bytes, self._node.settings.max_raw_file_bytes)
         with self._node.homes.files(self._key(args), args.generation) as files:
             self._claim(args)
@@ -71,7 +71,7 @@ class Transfer:
         return self._done({"path": shown(args.place), "size_bytes": size_bytes})
 
     def read_archive(self) -> Iterable[bytes]:
-        args = arguments(RawArgs, self._envelope.args)
+        args = validated(RawArgs, self._envelope.args)
         with ExitStack() as stack:
             files = stack.enter_context(self._node.homes.files(self._key(args), args.generation))
             self._look(args)
@@ -83,7 +83,7 @@ class Transfer:
             return _Download(chain((first,), pieces), stack.pop_all())
 
     def write_archive(self) -> Iterable[bytes]:
-        args = arguments(RawArgs, self._envelope.args)
+        args = validated(RawArgs, self._envelope.args)
         with self._node.homes.files(self._key(args), args.generation) as files:
             self._claim(args)
             counts = files.trees.extract(args.place, body_pieces(self._environ))

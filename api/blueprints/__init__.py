@@ -9,6 +9,7 @@ from api.blueprints import (
     execs,
     files,
     health,
+    mcp,
     raw_files,
     sandboxes,
     templates,
@@ -20,6 +21,6 @@ from api.operations import Group
 #: In the order of the OpenAPI document.
 GROUPS: tuple[Group, ...] = (
     sandboxes.group, execs.group, events.group, files.group, raw_files.group, templates.group,
-    tenants.group,
+    tenants.group, mcp.group,
     diagnostics.group, workers.group, health.group, documents.group,
 )  # fmt: skip

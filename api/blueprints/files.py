@@ -10,7 +10,6 @@ from flask import Response
 from api.answers import answer
 from api.operations import Call, Group
 from api.queries import FileQuery, GlobQuery, ListQuery, NoQuery
-from api.validation import invalid
 from sandloom.contracts.files import (
     FileChange,
     FileContent,
@@ -28,6 +27,7 @@ from sandloom.contracts.files import (
     ReplaceBody,
     shown,
 )
+from sandloom.contracts.refusals import invalid
 from sandloom.errors import FileTooLarge
 from sandloom.settings import Settings
 from sandloom.tenants.records import KeyScope

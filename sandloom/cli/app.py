@@ -17,6 +17,7 @@ from sandloom.cli import (
     database,
     demo,
     doctor,
+    mcp,
     remote_files,
     remote_runs,
     remote_sandboxes,
@@ -90,6 +91,7 @@ for _module in (
     remote_templates,
     remote_tenants,
     batch,
+    mcp,
     verify,
     completion,
 ):

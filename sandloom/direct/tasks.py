@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from sandloom.contracts.files import (
     FileBody,
@@ -21,6 +21,7 @@ from sandloom.contracts.files import (
     Pattern,
     ReplaceBody,
 )
+from sandloom.contracts.refusals import validated
 from sandloom.contracts.rest import (
     Body,
     ExecBody,
@@ -31,7 +32,6 @@ from sandloom.contracts.rest import (
     ScopeId,
 )
 from sandloom.contracts.templates import TemplateAttachBody, TemplateBuildBody, TemplateName
-from sandloom.errors import ValidationFailed
 
 RESOLVE: Final = "sandloom.resolve"
 CONNECT: Final = "sandloom.connect"
@@ -188,12 +188,5 @@ ARGUMENTS: Final[Mapping[str, type[Body]]] = {
 
 def checked_arguments(task: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments as they travel. ``ValidationFailed`` names the fields that are wrong, never a value."""
-    try:
-        model = ARGUMENTS[task].model_validate(dict(arguments))
-    except ValidationError as error:
-        problems = [
-            {"field": ".".join(str(part) for part in item["loc"]), "message": item["msg"]}
-            for item in error.errors(include_url=False, include_context=False, include_input=False)
-        ]
-        raise ValidationFailed(errors=problems) from None
+    model = validated(ARGUMENTS[task], dict(arguments))
     return model.model_dump(mode="json", exclude_unset=True)

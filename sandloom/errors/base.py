@@ -81,7 +81,7 @@ REGISTRY[SandloomError.code] = SandloomError
 _TITLES = {
     400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
     408: "Request Timeout", 409: "Conflict", 410: "Gone", 411: "Length Required", 413: "Content Too Large",
-    415: "Unsupported Media Type", 416: "Range Not Satisfiable", 422: "Unprocessable Content",
-    429: "Too Many Requests", 431: "Request Header Fields Too Large", 500: "Internal Server Error",
-    501: "Not Implemented", 503: "Service Unavailable", 507: "Insufficient Storage",
+    415: "Unsupported Media Type", 416: "Range Not Satisfiable", 421: "Misdirected Request",
+    422: "Unprocessable Content", 429: "Too Many Requests", 431: "Request Header Fields Too Large",
+    500: "Internal Server Error", 501: "Not Implemented", 503: "Service Unavailable", 507: "Insufficient Storage",
 }  # fmt: skip

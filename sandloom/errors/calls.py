@@ -13,6 +13,18 @@ class Unauthorized(SandloomError):
     code, status, category = "UNAUTHORIZED", 401, Category.CHANGE
 
 
+class HostNotAllowed(SandloomError):
+    """The MCP endpoint is not served under this name; the operator can add it to SANDBOX_MCP_ALLOWED_HOSTS."""
+
+    code, status, category = "SANDBOX_MCP_HOST_NOT_ALLOWED", 421, Category.CHANGE
+
+
+class OriginNotAllowed(SandloomError):
+    """Web pages of this origin may not use the MCP endpoint; the operator can add it to SANDBOX_MCP_ALLOWED_HOSTS."""
+
+    code, status, category = "SANDBOX_MCP_ORIGIN_NOT_ALLOWED", 403, Category.STOP
+
+
 class NotFound(SandloomError):
     """There is nothing at this address."""
 

@@ -25,15 +25,14 @@ class Transport:
         headers = {"Authorization": f"Bearer {token}"}
         if tenant is not None:
             headers["X-Sandbox-Tenant"] = tenant
-        url = httpx.URL(base_url)
         self._tries = tries
         self._timeout_seconds = timeout_seconds
         self._http = httpx.Client(
-            base_url=url,
+            base_url=base_url,
             headers=headers,
             timeout=httpx.Timeout(timeout_seconds, connect=10.0),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
-            trust_env=url.host not in _LOOPBACK,
+            trust_env=trusted_environment(base_url),
         )
 
     def close(self) -> None:
@@ -59,7 +58,7 @@ class Transport:
             last = attempt == self._tries
             try:
                 response = self._http.request(
-                    method, _address(path), json=json, params=_present(params), headers=headers, timeout=timeout
+                    method, address(path), json=json, params=_present(params), headers=headers, timeout=timeout
                 )
             except httpx.TransportError as error:
                 # Without a connection nothing was sent, so any call may be repeated.
@@ -80,7 +79,7 @@ class Transport:
         headers = {"Content-Type": "application/octet-stream"}
         try:
             response = self._http.request(
-                method, _address(path), params=_present(params), content=content, headers=headers
+                method, address(path), params=_present(params), content=content, headers=headers
             )
         except httpx.TransportError as error:
             raise unreachable(error) from error
@@ -99,7 +98,7 @@ class Transport:
     ) -> Iterator[httpx.Response]:
         """A streamed answer. httpx.TransportError passes through, so that the caller can go on where it was."""
         timeout = httpx.Timeout(read_timeout_seconds or self._timeout_seconds, connect=10.0)
-        request = self._http.stream("GET", _address(path), params=_present(params), headers=headers, timeout=timeout)
+        request = self._http.stream("GET", address(path), params=_present(params), headers=headers, timeout=timeout)
         with request as response:
             if response.status_code >= 400:
                 response.read()
@@ -143,6 +142,11 @@ def _present(params: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if params is None else {name: value for name, value in params.items() if value is not None}
 
 
-def _address(path: str) -> str:
+def trusted_environment(base_url: str) -> bool:
+    """Whether proxies of the environment are used: not for this machine."""
+    return httpx.URL(base_url).host not in _LOOPBACK
+
+
+def address(path: str) -> str:
     """``/healthz`` stands outside the API's base path."""
     return path if path == "/healthz" else API + path

@@ -54,7 +54,8 @@ class Api(Group):
         300, "Longest wait for a foreground command; then the answer is 202.", ge=1, le=3600
     )
     mcp_allowed_hosts: TextList = setting(
-        ("localhost", "localhost:*", "127.0.0.1", "127.0.0.1:*", "test"), "Host headers the MCP endpoint accepts."
+        ("localhost", "localhost:*", "127.0.0.1", "127.0.0.1:*", "test"),
+        "Names under which the MCP endpoint is served, and whose pages may use it; `name:*` is any port.",
     )
     tenant_rate_limit: str = setting(
         "",

@@ -13,7 +13,6 @@ from pydantic import SecretStr, ValidationError
 
 from sandloom.errors import SettingsInvalid
 from sandloom.settings.checks import contradictions
-from sandloom.settings.effect import without_effect
 from sandloom.settings.fields import PREFIX
 from sandloom.settings.model import Origin, Settings
 from sandloom.settings.urls import is_redis
@@ -75,7 +74,7 @@ def _build(given: Mapping[str, Any], origins: Mapping[str, Origin], unknown: Ite
     full: dict[str, Origin] = dict.fromkeys(Settings.model_fields, "default")
     full |= dict.fromkeys(derived, "derived")
     settings._origins = MappingProxyType(full | dict(origins))
-    settings._warnings = (*unknown, *without_effect(settings.origins))
+    settings._warnings = tuple(unknown)
     return settings
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from sandloom.settings.effect import NO_EFFECT_YET
 from sandloom.settings.fields import GIB, MIB
 from sandloom.settings.model import GROUPS
 
@@ -35,8 +34,7 @@ def markdown() -> str:
             field = group.model_fields[name]
             extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
             default = extra.get("shown", default_text(field.default))
-            note = " *No effect yet.*" if name in NO_EFFECT_YET else ""
-            rows.append(f"| `SANDBOX_{name.upper()}` | {default} | {field.description}{note} |")
+            rows.append(f"| `SANDBOX_{name.upper()}` | {default} | {field.description} |")
         parts.append(f"## {TITLES[group.__name__]}\n\n" + "\n".join(rows))
     return "\n\n".join(parts) + "\n"
 

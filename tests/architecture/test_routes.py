@@ -55,6 +55,7 @@ CONTRACT = {
     "GET /api/v1/admin/quotas",
     "PUT /api/v1/admin/quotas",
     "GET /api/v1/usage",
+    "POST /api/v1/sandboxes/mcp/streamable-http",
     "GET /api/v1/sandboxes/diagnostics/runtime",
     "POST /api/v1/admin/workers/<worker_id>/drain",
     "POST /api/v1/admin/workers/<worker_id>/undrain",

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from pydantic import ValidationError
-
 from sandloom.broker.api_keys import is_key_id
 from sandloom.broker.control import reply
 from sandloom.broker.envelope import FLEET_KEY_ID, Envelope
+from sandloom.contracts.refusals import validated
 from sandloom.contracts.rest import Body
-from sandloom.errors import DirectTasksOff, EnvelopeRefused, SandloomError, ValidationFailed
+from sandloom.errors import DirectTasksOff, EnvelopeRefused, SandloomError
 from sandloom.execution.file_faults import FileFault
 from sandloom.ids import SandboxKey
 from sandloom.telemetry import get_logger
@@ -95,25 +94,13 @@ def verify(keys: Keys, task: str, kwargs: dict[str, Any]) -> Envelope:
     return envelope
 
 
-def arguments(model: type[A], args: dict[str, Any]) -> A:
-    """Raises ValidationFailed naming the fields, never a value."""
-    try:
-        return model.model_validate(args)
-    except ValidationError as error:
-        problems = [
-            {"field": ".".join(str(part) for part in item["loc"]), "message": item["msg"]}
-            for item in error.errors(include_url=False, include_context=False, include_input=False)
-        ]
-        raise ValidationFailed(errors=problems) from None
-
-
 def carry_out(node: NodeContext, task: PublicTask, kwargs: dict[str, Any]) -> dict[str, Any] | None:
     """Verify, check, do; the API is answered over the bus, a direct client by the task's result."""
     envelope = verify(node.keys, task.name, kwargs)
     error: SandloomError | None = None
     result: dict[str, Any] | None = None
     try:
-        result = task.handler(Call(node, envelope, arguments(task.model, envelope.args)))
+        result = task.handler(Call(node, envelope, validated(task.model, envelope.args)))
     except SandloomError as refusal:
         error = refusal
     except FileFault as fault:

@@ -1,4 +1,4 @@
-"""Every setting does something, or says that it does not."""
+"""Every setting does something."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from sandloom.execution.toolchains import ToolchainRequest
 from sandloom.settings import Settings
-from sandloom.settings.effect import NO_EFFECT_YET
 from tests.architecture.tree import own_files, shown
 
 #: Read by other settings, by ``unsupported``, through a property, or by ``ToolchainRequest.of``.
@@ -29,17 +28,5 @@ def used() -> set[str]:
     return set(re.findall(r"settings\.([a-z_]+)\b", text)) & set(Settings.model_fields)
 
 
-def test_every_setting_is_used_or_known_to_do_nothing(used: set[str]) -> None:
-    assert set(Settings.model_fields) - used - NO_EFFECT_YET - INDIRECT == set()
-
-
-def test_what_is_used_is_not_called_without_effect(used: set[str]) -> None:
-    assert used & NO_EFFECT_YET == set()
-
-
-def test_whoever_sets_one_without_effect_is_told() -> None:
-    settings = Settings.load(
-        {"SANDBOX_MIN_FREE_INODES": "1", "SANDBOX_MCP_ALLOWED_HOSTS": "a.example", "SANDBOX_PORT": "1"}
-    )
-    assert settings.warnings == ("SANDBOX_MCP_ALLOWED_HOSTS has no effect in this release",)
-    assert settings.embedded().warnings == settings.warnings
+def test_every_setting_is_used(used: set[str]) -> None:
+    assert set(Settings.model_fields) - used - INDIRECT == set()

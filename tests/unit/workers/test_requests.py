@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sandloom.broker.api_keys import KeyMint
 from sandloom.broker.envelope import SigningKey, Verifier, fleet_key, operator_key, seal
+from sandloom.contracts.refusals import validated
 from sandloom.db import open_database
 from sandloom.errors import (
     DirectTasksOff,
@@ -28,7 +29,7 @@ from workers.pool import Delivery
 from workers.reception import drop
 from workers.tasks import node_lanes
 from workers.tasks.files import WriteArgs
-from workers.tasks.requests import PUBLIC, arguments, verify
+from workers.tasks.requests import PUBLIC, verify
 from workers.transfers import body_pieces, parse_range
 
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -93,13 +94,13 @@ def test_switched_off_direct_tasks_leave_only_the_fleet() -> None:
 @pytest.mark.parametrize("name", sorted(PUBLIC))
 def test_every_public_task_refuses_unknown_arguments(name: str) -> None:
     with pytest.raises(ValidationFailed):
-        arguments(PUBLIC[name].model, {"no_such_argument": 1})
+        validated(PUBLIC[name].model, {"no_such_argument": 1})
     assert name in node_lanes()
 
 
 def test_a_refused_argument_does_not_show_the_others() -> None:
     with pytest.raises(ValidationFailed) as caught:
-        arguments(
+        validated(
             WriteArgs, {"sandbox_id": "box", "generation": 0, "path": "/workspace/a", "content_base64": "c2VjcmV0"}
         )
     text = json.dumps(caught.value.to_problem())
