@@ -16,11 +16,12 @@ _VALUES: dict[str, Any] = {
     "sandbox_id": SANDBOX, "exec_id": EXEC, "name": TEMPLATE, "workspace_scope_id": SCOPE, "copy_id": "copy-of-it",
     "generation": 1, "argv": ["true"], "path": "/workspace/file", "source": "/workspace/file",
     "destination": "/workspace/other", "content_base64": "eA==", "pattern": "x", "old": "x", "new": "y",
+    "command": "true", "content": "x", "jsonrpc": "2.0", "method": "ping",
 }  # fmt: skip
 
 
 #: Each may come in another form instead, and so is not required by its model.
-_PATHS = ("path", "source", "destination")
+_ALTERNATIVES = ("path", "source", "destination", "command", "content")
 
 
 def arguments(model: type[BaseModel] | None) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def arguments(model: type[BaseModel] | None) -> dict[str, Any]:
 
 def _of(model: type[BaseModel], *but: str) -> dict[str, Any]:
     fields = model.model_fields.items()
-    wanted = [name for name, field in fields if (field.is_required() or name in _PATHS) and name not in but]
+    wanted = [name for name, field in fields if (field.is_required() or name in _ALTERNATIVES) and name not in but]
     given = {name: _VALUES[name] for name in wanted}
     if not but:
         model.model_validate(given)

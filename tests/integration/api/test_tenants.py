@@ -12,24 +12,32 @@ from typing import Any
 
 import httpx
 import pytest
+from mcp import Client
 from sqlalchemy import delete
 
 from api.blueprints import GROUPS
 from api.operations import Operation
 from api.public import PUBLIC_PATHS
 from sandloom.db.tables import sandboxes
+from sandloom.mcp.tools import TOOLS
 from sandloom.objects import open_object_store
 from sandloom.templates.catalog import Catalog
 from sandloom.templates.records import Template
 from tests.integration.api.conftest import SQLITE, _served
 from tests.integration.api.servers import Api
+from tests.services.mcp import called, over_http, refused, text_of
 from tests.strangers import EXEC, SANDBOX, SCOPE, TEMPLATE, arguments, named
 
 OPERATIONS = [
     operation for group in GROUPS for operation in group.operations if operation.rule not in PUBLIC_PATHS
 ]  # fmt: skip
 #: They name nothing of anybody's and answer with what is the caller's own.
-OWN = {"POST /api/v1/sandboxes/resolve", "GET /api/v1/sandboxes", "GET /api/v1/templates", "GET /api/v1/usage"}
+OWN = {
+    "POST /api/v1/sandboxes/resolve", "GET /api/v1/sandboxes", "GET /api/v1/templates", "GET /api/v1/usage",
+    "POST /api/v1/sandboxes/mcp/streamable-http",
+}  # fmt: skip
+#: The same of the tools of that last one, whose calls are walked over below.
+OWN_TOOLS = {"sandbox_profile", "sandbox_resolve", "sandbox_create"}
 WRONG_QUESTIONS = (
     "since=2026-13-01", "until=yesterday", "group_by=owner", "group_by=day,day", "label=a'b", "limit=0",
     "since=2026-01-02&until=2026-01-01", "since=1969-12-31", "until=9999-01-01&since=1970-01-01",
@@ -84,10 +92,10 @@ def test_a_stranger_finds_nothing_behind_any_route(two: Two) -> None:
             name = f"{operation.method} {operation.rule}"
             answer = send(client, operation)
             if name in OWN:
-                assert answer.status_code == 200, (name, answer.text)
+                assert answer.status_code in (200, 202), (name, answer.text)
                 if operation.method == "GET":
                     assert all(word not in answer.text for word in (SANDBOX, EXEC, TEMPLATE, SCOPE)), name
-                else:  # its own from here on, and nothing else
+                elif operation.rule.endswith("/resolve"):  # its own from here on, and nothing else
                     forget_own(two)
             else:
                 assert answer.status_code == 404, (name, answer.text)
@@ -95,6 +103,20 @@ def test_a_stranger_finds_nothing_behind_any_route(two: Two) -> None:
         assert owner.get(f"/api/v1/sandboxes/{SANDBOX}/exec/{EXEC}").json()["status"] == "SUCCEEDED"
         assert owner.get(f"/api/v1/sandboxes/{SANDBOX}").json()["status"] == "READY"
         assert [found["name"] for found in owner.get("/api/v1/templates").json()["templates"]] == [TEMPLATE]
+
+
+def test_a_stranger_finds_nothing_behind_any_tool(two: Two) -> None:
+    async def drive(client: Client) -> None:
+        for name in sorted(set(TOOLS) - OWN_TOOLS):
+            code = await refused(client, name, **arguments(TOOLS[name].arguments))
+            assert code in ("SANDBOX_NOT_FOUND", "SANDBOX_EXEC_NOT_FOUND"), (name, code)
+        assert SANDBOX not in text_of(await client.call_tool("sandbox_profile", {}))
+        mine = await called(client, "sandbox_resolve", sandbox_id=SANDBOX, workspace_scope_id="own")
+        assert mine["generation"] == 1
+
+    headers = {"Authorization": f"Bearer {two.stranger}"}
+    over_http(two.api.url, headers, "auto", drive)
+    forget_own(two)
 
 
 def forget_own(two: Two) -> None:
