@@ -22,6 +22,7 @@ class Principal:
     tenant_id: str
     by: str
     scopes: frozenset[KeyScope] | None = None
+    key_id: str | None = None
 
     @property
     def is_operator(self) -> bool:
@@ -58,7 +59,7 @@ class Authenticator:
             raise Unauthorized
         if _checked(tenant) not in (None, key.tenant_id):
             raise NotFound
-        return Principal(key.tenant_id, f"key {key.key_id}", key.scopes)
+        return Principal(key.tenant_id, f"key {key.key_id}", key.scopes, key.key_id)
 
     def _known(self, token: bytes) -> bool:
         # Every token is compared, so that the time says nothing about which one was near.

@@ -86,7 +86,7 @@ class EventReader:
             if self._page.terminal and self._after >= self._page.last_seq:
                 self.finished = True
                 return
-            if not events and not self._wait(quiet_since + self._heartbeat_seconds):
+            if self._is_over() if events else not self._wait(quiet_since + self._heartbeat_seconds):
                 return
             if monotonic_seconds() - quiet_since >= self._heartbeat_seconds:
                 quiet_since = monotonic_seconds()
@@ -97,8 +97,11 @@ class EventReader:
         """Until a head comes, at most to the next sign of life; whether to go on."""
         while (left := until - monotonic_seconds()) > 0:
             head = self._watch.wait(min(_SLICE_SECONDS, left))
-            if self._slot.stopping or self._gone():
+            if self._is_over():
                 return False
             if head is not None:
                 break
         return True
+
+    def _is_over(self) -> bool:
+        return self._slot.stopping or self._gone()

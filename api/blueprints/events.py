@@ -14,7 +14,7 @@ from api.event_poll import EventPoll, poll_events
 from api.fence import fence
 from api.operations import Call, Group
 from api.queries import EventsQuery
-from sandloom.errors import StreamLimit
+from sandloom.errors import StreamLimit, Unavailable
 from sandloom.execs.records import EventPage
 from sandloom.ids import ExecKey
 
@@ -59,7 +59,8 @@ def _stream(
     if not page.events:
         # What came before the watch is not told by it.
         page = first_page(call.services, key, after)
-    reader = EventReader(call.services, key, page, after, watch, slot, gone, HEARTBEAT_SECONDS)
+    over = _unless_the_key_works(call, gone)
+    reader = EventReader(call.services, key, page, after, watch, slot, over, HEARTBEAT_SECONDS)
     response = Response(FORMATS[content_type](reader), content_type=content_type, headers=_STREAM_HEADERS)
 
     # Also called when the client leaves before the first byte.
@@ -69,3 +70,20 @@ def _stream(
         slot.release()
 
     return response
+
+
+def _unless_the_key_works(call: Call, gone: Callable[[], bool]) -> Callable[[], bool]:
+    """``gone``, or true as soon as the caller's key was revoked or has expired: a stream outlives many of them."""
+    key_id, keys = call.principal.key_id, call.services.keys
+    if key_id is None:
+        return gone
+
+    def over() -> bool:
+        if gone():
+            return True
+        try:
+            return not keys.works(key_id)
+        except Unavailable:
+            return False
+
+    return over

@@ -84,6 +84,11 @@ class Keys:
         key = self._known.get(given.key_id)
         return key if key is not None and key.usable and self._mint.fits(given, key.hash) else None
 
+    def works(self, key_id: str) -> bool:
+        """Whether the key can still be used. Raises Unavailable."""
+        key = self._known.get(key_id)
+        return key is not None and key.usable
+
     def demand_sender(self, key_id: str) -> None:
         """Raises EnvelopeRefused unless the key works now, KeyScopeMissing unless it may send tasks, Unavailable."""
         key = self._known.get(key_id)

@@ -21,6 +21,7 @@ from api.public import PUBLIC_PATHS
 from sandloom.db.tables import sandboxes
 from sandloom.mcp.tools import TOOLS
 from sandloom.objects import open_object_store
+from sandloom.sdk.events import frames
 from sandloom.templates.catalog import Catalog
 from sandloom.templates.records import Template
 from tests.integration.api.conftest import SQLITE, _served
@@ -166,6 +167,26 @@ def test_a_key_is_shown_once_and_works_until_it_is_revoked(any_server: Api) -> N
         for wrong in ({"name": ""}, {"name": "x", "scopes": []}, {"name": "x", "scopes": ["read", "read"]},
                       {"name": "x", "lifetime_seconds": 0}, {"name": "x", "scopes": ["all"]}):  # fmt: skip
             assert operator.post("/api/v1/admin/keys", json=wrong).status_code == 422
+
+
+def test_an_open_stream_ends_when_its_key_is_revoked(any_server: Api) -> None:
+    generation = any_server.ready_sandbox()
+    events = "/api/v1/sandboxes/box/exec/run-1/events"
+    key = new_key(any_server, any_server.tenant_id)
+    with any_server.client(key) as client, any_server.client() as operator:
+        body = {"exec_id": "run-1", "generation": generation, "argv": ["true"], "background": True}
+        assert client.post("/api/v1/sandboxes/box/exec", json=body).status_code == 202
+        record = any_server.owner.claim("box", "run-1", generation)
+        with client.stream("GET", events) as mine, operator.stream("GET", events) as watched:
+            arriving, of_operator = frames(mine.iter_raw()), frames(watched.iter_raw())
+            assert [next(arriving).id, next(arriving).id] == ["1", "2"]
+            key_id = operator.get("/api/v1/admin/keys").json()["keys"][0]["key_id"]
+            assert operator.delete(f"/api/v1/admin/keys/{key_id}").status_code == 200
+            any_server.owner.write(record, ("stdout", b"a secret"))
+            assert [frame.event for frame in arriving] == []
+            any_server.owner.finish(record, after=3)
+            assert [frame.event for frame in of_operator] == ["status", "status", "stdout", "status", "end"]
+        assert client.get(events).status_code == 401
 
 
 def test_a_key_does_what_its_scopes_say(any_server: Api) -> None:
