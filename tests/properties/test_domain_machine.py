@@ -144,9 +144,13 @@ class DomainMachine(RuleBasedStateMachine):
     @rule(box=BOXES)
     def finish_all(self, box: str) -> None:
         """Whatever runs in a sandbox ends, and a release of it is then done."""
-        for record in self.world.execs.list(key(box), 50, 0)[0]:
-            if record.status is ExecStatus.RUNNING:
-                assert self.world.finish(record)
+
+        def finish() -> None:
+            for record in self.world.execs.list(key(box), 50, 0)[0]:
+                if record.status is ExecStatus.RUNNING:
+                    assert self.world.finish(record)
+
+        self._try(finish)
         self._try(lambda: self.world.sandboxes.finish_release(self.world.sandboxes.get(key(box)).fence))
 
     @rule(fence=fences)
