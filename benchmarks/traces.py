@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.burst import quantile
-from benchmarks.cpu import cpu_seconds, resident_bytes
+from benchmarks.cpu import cpu_seconds, memory_bytes
 from benchmarks.delaying_proxy import DelayingProxy
 from benchmarks.held import Sleeper
 from benchmarks.service import Service, fleet
@@ -148,12 +148,12 @@ def idle(service: Service) -> None:
             if number >= IDLE:
                 threading.Thread(target=_drain, args=(stream,), daemon=True).start()
         beside = calls_ms(connection, quiet)
-        memory = resident_bytes([service.parts["api"]])
+        memory = memory_bytes([service.parts["api"]])
     table = Table("what", "alone", "beside", title=f"one API process with {IDLE} quiet and {ACTIVE} busy streams")
     for what, at in (("a route, p50 ms", 0.5), ("a route, p95 ms", 0.95)):
         table.add_row(what, f"{quantile(alone, at):.1f}", f"{quantile(beside, at):.1f}")
     table.add_row("p95 : p95", "", f"{quantile(beside, 0.95) / quantile(alone, 0.95):.2f}")
-    table.add_row("RSS of the API, with its master, MiB", "", f"{memory / MIB:.0f}")
+    table.add_row("PSS of the API, with its master, MiB", "", f"{memory / MIB:.0f}")
     CONSOLE.print(table)
     sleeper.cancel()
     connection.close()
