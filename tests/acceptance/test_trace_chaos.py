@@ -1,6 +1,6 @@
 """Every reader sees every event once and in order, whatever is killed.
 
-``--events 10000 --readers 50`` is the long form.
+``--long --events 10000 --readers 50`` is the whole form.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.chaos.fleet import ChaosFleet, Servers
 from tests.services.postgres import PostgresServer
 from tests.services.redis import RedisServer
 
-pytestmark = [pytest.mark.bwrap, pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.bwrap, pytest.mark.slow, pytest.mark.root, pytest.mark.long, pytest.mark.timeout(3600)]
 
 
 def test_all_readers_see_the_same_dense_sequence_through_every_restart(
