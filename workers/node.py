@@ -134,7 +134,7 @@ class Node:
         identity = self._birth.identity
         self._lease = LeaseKeeper(
             identity, services.fleet, ground.spawner, settings, self.load,
-            lambda: self._watermarks.measure(ground.root.space()), self._supersede, self._birth.sent_seconds,
+            self._short_of, self._supersede, self._birth.sent_seconds,
         )  # fmt: skip
         gates = Gates()
         budgets = budgets_of(settings)
@@ -225,6 +225,11 @@ class Node:
             "counters": counters.snapshot(),
             "held_by": dict(self._drainer.held_by),
         }
+
+    def _short_of(self) -> str | None:
+        """What the node lacks to take sandboxes."""
+        short_of = self._watermarks.measure(self._ground.root.space())
+        return short_of or ("broker" if self._ping.lost else None)
 
     def _report(self) -> None:
         """How busy the node is: by its commands, or by what its processors have to do, whichever is more."""
