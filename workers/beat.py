@@ -25,7 +25,7 @@ from workers.tasks import maintenance_lanes, register_maintenance
 log = get_logger("sandloom.workers.beat")
 
 
-class PatientScheduler(Scheduler):  # type: ignore[misc]
+class PatientScheduler(Scheduler):
     """Connects anew once something could not be sent. Nothing is sent twice, so nobody else would notice that a
     connection is broken: a broker that was restarted would never hear of this process again."""
 
