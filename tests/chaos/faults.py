@@ -25,7 +25,7 @@ WRITES_OF_APIS = ("EXECUTE admit_", "EXECUTE admit_", "COMMIT")
 _NEXT_WRITE_SECONDS = 15.0
 _MOMENT_SECONDS = 1.0
 #: A drain is not awaited for longer: what is never quiet holds it.
-_DRAIN_SECONDS = 20.0
+_DRAIN_SECONDS = 40.0
 
 
 def api_killed(fleet: ChaosFleet, rng: random.Random) -> str:

@@ -140,6 +140,7 @@ def release(caller: Caller) -> None:
     if caller.keeps():  # else its files must stay until somebody has counted
         caller.released = True
         caller.box.release()
+        caller.book.called("release")
     raise Over
 
 

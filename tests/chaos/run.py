@@ -22,7 +22,9 @@ from tests.services.process import ROOT
 #: Between strikes of a lane; the lanes strike beside each other.
 PAUSE_SECONDS, AT_ONCE_SECONDS, NOW_AND_THEN_SECONDS = (0.5, 3.0), (0.0, 0.5), (2.0, 12.0)
 #: A run in which nothing is accepted any more ends all the same.
-LONGEST_SECONDS = 1200
+LONGEST_SECONDS = 1800
+#: With so many commands everything that callers do has been done.
+WHOLE = 1000
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ def chaos(plan: Plan, servers: Servers, directory: Path, tree: Path = ROOT) -> R
         report.seconds = time.monotonic() - begun
         if not ((report.faults or book.faults) and plan.first_fault_ends):
             report.faults += _examine(fleet, book, callers)
+            report.faults += _not_tried(plan, book)
         report.faults += book.faults
     return report
 
@@ -140,6 +143,14 @@ class _Lane:
                 return
             self.report.strikes[name] += 1
             print(f"  {self.report.book.accepted:5} accepted; {name} {what}".rstrip(), flush=True)
+
+
+def _not_tried(plan: Plan, book: Book) -> list[str]:
+    """A load in which something never succeeded shows nothing of it."""
+    if plan.faults is not None or plan.commands < WHOLE:
+        return []
+    moves = [] if book.found["restored"] else ["no sandbox was restored on another worker"]
+    return [*moves, *(f"{name} never succeeded" for name in OPERATIONS if name not in book.calls)]
 
 
 def _examine(fleet: ChaosFleet, book: Book, callers: list[Caller]) -> list[str]:
