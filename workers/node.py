@@ -134,7 +134,7 @@ class Node:
         identity = self._birth.identity
         self._lease = LeaseKeeper(
             identity, services.fleet, ground.spawner, settings, self.load,
-            self._short_of, self._supersede, self._birth.sent_seconds,
+            self._short_of, self._supersede, self._look_for_left, self._birth.sent_seconds,
         )  # fmt: skip
         gates = Gates()
         budgets = budgets_of(settings)
@@ -245,6 +245,9 @@ class Node:
         self._ground.spawner.close()
         self.superseded.set()
         self.ended.set()
+
+    def _look_for_left(self) -> None:
+        self._lanes.submit(Lane.LIFECYCLE, self._janitor.drop_left)
 
     def hurry(self) -> None:
         """A second wish to stop: commands are ended now."""

@@ -112,17 +112,19 @@ def _owners(fleet: ChaosFleet, loss: Loss) -> set[str]:
 
 
 def wake_all(fleet: ChaosFleet) -> Iterator[str]:
-    """Whatever sleeps can be woken, wherever its worker is."""
+    """Whatever sleeps can be woken, wherever its worker is. A release that a broker lost is asked for again after as
+    long as that was away."""
     for route in _routes(fleet):
         try:
-            eventually(partial(_is_awake, fleet, route), REST_SECONDS)
+            eventually(partial(_is_awake, fleet, route), 2 * REST_SECONDS)
         except AssertionError:
             yield f"{route.key.sandbox_id} does not wake: {fleet.sandboxes.get(route.key)}"
 
 
 def _is_awake(fleet: ChaosFleet, route: Route) -> bool:
-    if fleet.sandboxes.get(route.key).status in (SandboxStatus.RELEASING, SandboxStatus.RELEASED):
-        return True
+    status = fleet.sandboxes.get(route.key).status
+    if status in (SandboxStatus.RELEASING, SandboxStatus.RELEASED):
+        return status is SandboxStatus.RELEASED
     awake = fleet.sandbox_gateway.resolve(*route.key, route.workspace_scope_id, route.profile_id, "chaos")
     return fleet.sandbox_gateway.connect(awake.key, awake.generation).status in OPEN
 
