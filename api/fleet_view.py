@@ -86,7 +86,7 @@ class WorkerRow(Answer):
     exec_slots: int
     running_execs: int
     queued_execs: int
-    short_of: str | None = Field(description="what the worker has too little of to take sandboxes: disk, inodes")
+    short_of: str | None = Field(description="what the worker lacks to take sandboxes: disk, inodes, broker")
     drain: Drain | None = Field(description="while an operator wants the worker empty")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from celery.beat import Scheduler, Service
+from celery.beat import Scheduler, SchedulingError, Service
 
 from sandloom.errors import SandloomError
 from sandloom.reclaim.watcher import LeaseWatcher
@@ -25,12 +25,24 @@ from workers.tasks import maintenance_lanes, register_maintenance
 log = get_logger("sandloom.workers.beat")
 
 
+class PatientScheduler(Scheduler):
+    """Connects anew once something could not be sent. Nothing is sent twice, so nobody else would notice that a
+    connection is broken: a broker that was restarted would never hear of this process again."""
+
+    def apply_async(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return super().apply_async(*arguments, **options)
+        except SchedulingError:
+            self.close()
+            raise
+
+
 class Beat:
     """Celery's scheduler in a thread; a broker that is away only makes it try again."""
 
     def __init__(self, app: WorkerApp) -> None:
         # In memory: which task is due is not worth a file, since every task is safe to miss and to repeat.
-        self._service: Any = Service(app, scheduler_cls=Scheduler)
+        self._service: Any = Service(app, scheduler_cls=PatientScheduler)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="beat", daemon=True)
 

@@ -40,7 +40,7 @@ class Announcer:
 
 
 class Janitor:
-    """Runs once after each start, beside the node's work."""
+    """Works beside the node."""
 
     def __init__(
         self, identity: Identity, root: WorkspaceRoot, sandboxes: Sandboxes, gates: Gates, lifecycle: Lifecycle
@@ -52,15 +52,23 @@ class Janitor:
         self._lifecycle = lifecycle
 
     def tidy(self) -> None:
-        """Finish releases that were cut short, remove directories that belong to nobody, empty the trash."""
+        """Once after each start: finish releases that were cut short, remove directories that belong to nobody, empty
+        the trash."""
         for key, generation in self._sandboxes.releasing(self._identity.worker_id, self._identity.epoch):
             self._safely(key, partial(self._lifecycle.release, key, generation))
+        self.drop_left()
         for found in list(self._root.keys()):
             key = SandboxKey(*found)
-            self._safely(key, partial(self._look_at, key))
+            self._safely(key, partial(self._sweep, key))
         self._root.drop_empty_tenants()
         left = not self._root.empty_trash()
         log.info("what an earlier life left is gone", trash_left=left)
+
+    def drop_left(self) -> None:
+        """Remove directories that belong to nobody, or whose sandboxes went elsewhere."""
+        for found in list(self._root.keys()):
+            key = SandboxKey(*found)
+            self._safely(key, partial(self._look_at, key))
 
     def _safely(self, key: SandboxKey, job: Callable[[], object]) -> None:
         try:
@@ -69,15 +77,16 @@ class Janitor:
             log.warning("not removed", sandbox_id=key.sandbox_id, reason=str(error))
 
     def _look_at(self, key: SandboxKey) -> None:
-        route = self._route(key)
-        if not self._is_left(route):
-            if route is not None and self._identity.owns(route):
-                self._root.sweep(key)
+        if not self._is_left(self._route(key)):
             return
         with self._gates.exclusive(key):
             # Under the gate nobody makes the directory ready; the row may have changed since it was read.
             if self._is_left(self._route(key)) and self._root.delete(key):
                 log.info("left directory removed", sandbox_id=key.sandbox_id)
+
+    def _sweep(self, key: SandboxKey) -> None:
+        if self._identity.owns(self._sandboxes.get(key)):
+            self._root.sweep(key)
 
     def _route(self, key: SandboxKey) -> Route | None:
         try:

@@ -21,7 +21,9 @@ RETRY_SECONDS = 1.0
 
 
 class LeaseKeeper:
-    """``sent_seconds``: CLOCK_BOOTTIME when the acknowledged registration was sent; the fence counts from sendings."""
+    """``on_lapsed``: the lease goes on after a time in which others could take what sleeps here for their own.
+
+    ``sent_seconds``: CLOCK_BOOTTIME when the acknowledged registration was sent; the fence counts from sendings."""
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class LeaseKeeper:
         load: Callable[[], Mapping[str, Any]],
         short_of: Callable[[], str | None],
         on_superseded: Callable[[], None],
+        on_lapsed: Callable[[], None],
         sent_seconds: float,
     ) -> None:
         self._identity = identity
@@ -42,8 +45,10 @@ class LeaseKeeper:
         self._short_of = short_of
         self._closing = False
         self._on_superseded = on_superseded
+        self._on_lapsed = on_lapsed
         self._stop = threading.Event()
         self._fence_seconds = 0.0
+        self._lapses_seconds = float("inf")
         self._thread = threading.Thread(target=self._serve, name="lease", daemon=True)
         self._acknowledged(sent_seconds)
 
@@ -69,8 +74,12 @@ class LeaseKeeper:
         return boottime_seconds() >= self._fence_seconds
 
     def _acknowledged(self, sent_seconds: float) -> None:
+        had_lapsed = boottime_seconds() > self._lapses_seconds
+        self._lapses_seconds = sent_seconds + self._settings.heartbeat_ttl_seconds
         self._fence_seconds = sent_seconds + self._settings.fence_after_seconds
         self._spawner.lease(self._fence_seconds)
+        if had_lapsed:
+            self._on_lapsed()
 
     def _serve(self) -> None:
         pause = float(self._settings.heartbeat_interval_seconds)

@@ -136,7 +136,7 @@ class Node:
         identity = self._birth.identity
         self._lease = LeaseKeeper(
             identity, services.fleet, ground.spawner, settings, self.load,
-            lambda: self._watermarks.measure(ground.root.space()), self._supersede, self._birth.sent_seconds,
+            self._short_of, self._supersede, self._look_for_left, self._birth.sent_seconds,
         )  # fmt: skip
         gates = Gates()
         budgets = budgets_of(settings)
@@ -231,6 +231,11 @@ class Node:
             "held_by": dict(self._drainer.held_by),
         }
 
+    def _short_of(self) -> str | None:
+        """What the node lacks to take sandboxes."""
+        short_of = self._watermarks.measure(self._ground.root.space())
+        return short_of or ("broker" if self._ping.lost else None)
+
     def _report(self) -> None:
         """How busy the node is: by its commands, or by what its processors have to do, whichever is more."""
         commands = (self._lane.running + self._lane.waiting) / self._settings.worker_exec_slots
@@ -245,6 +250,9 @@ class Node:
         self._ground.spawner.close()
         self.superseded.set()
         self.ended.set()
+
+    def _look_for_left(self) -> None:
+        self._lanes.submit(Lane.LIFECYCLE, self._janitor.drop_left)
 
     def hurry(self) -> None:
         """A second wish to stop: commands are ended now."""

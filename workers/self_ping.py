@@ -57,6 +57,7 @@ class SelfPing:
         self._heard = threading.Event()
         self._stopping = threading.Event()
         self._ready = threading.Event()
+        self._lost = False
         self._deaf_since_seconds: float | None = None
         self._round_trip_ms: float | None = None
         self._warnings: list[str] = []
@@ -75,6 +76,11 @@ class SelfPing:
     def ready(self) -> bool:
         """Whether the last ping was heard; False before the first one was."""
         return self._ready.is_set()
+
+    @property
+    def lost(self) -> bool:
+        """Whether the last ping was not heard; False before the first one had its time."""
+        return self._lost
 
     def wait_ready(self, timeout_seconds: float) -> bool:
         return self._ready.wait(timeout_seconds)
@@ -112,6 +118,7 @@ class SelfPing:
     def _turn(self, heard: bool | None) -> None:
         if self._stopping.is_set():
             return
+        self._lost = not heard
         if heard:
             self._deaf_since_seconds = None
             if not self.ready:

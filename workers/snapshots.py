@@ -57,12 +57,13 @@ class Snapshots:
         self._store = store
         self._root = root
 
-    def save(self, key: SandboxKey, copy: SandboxKey | None = None) -> str:
+    def save(self, key: SandboxKey, copy: SandboxKey | None = None, token: str = "") -> str:
         """The name of a new snapshot, which is the sandbox's, or that of ``copy``. Nothing may run in the sandbox.
 
-        Raises SnapshotFailed when it cannot be whole.
+        ``token``: the first part of the name, by which ``discard`` knows what was begun, too. Raises SnapshotFailed
+        when it cannot be whole.
         """
-        token = secrets.token_hex(8)
+        token = token or new_token()
         place = f"{_all_of(copy or key)}{token}/"
         directories = self._root.directories(key)
         members = {name: self._save(place, name, directories) for name in MEMBERS}
@@ -77,7 +78,7 @@ class Snapshots:
         source_token, _, digest = snapshot.partition(".")
         source = f"{_all_of(key)}{source_token}/"
         manifest = self._manifest(source, digest)
-        token = secrets.token_hex(8)
+        token = new_token()
         target = f"{_all_of(copy)}{token}/"
         try:
             for name in MEMBERS:
@@ -193,6 +194,10 @@ class Snapshots:
                 yield chunks
         except ObjectMissing:
             raise DigestMismatch("A part of the snapshot is missing in the object store.") from None
+
+
+def new_token() -> str:
+    return secrets.token_hex(8)
 
 
 def discard(store: ObjectStore, key: SandboxKey, snapshot: str) -> None:

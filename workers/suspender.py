@@ -25,7 +25,7 @@ from workers.commands import Commands
 from workers.gates import Gates
 from workers.homes import Homes
 from workers.identity import Identity
-from workers.snapshots import Snapshots
+from workers.snapshots import Snapshots, new_token
 
 log = get_logger("sandloom.workers.suspender")
 
@@ -77,11 +77,12 @@ class Suspender:
             try:
                 # Nothing of it can start any more; what a command left behind ends here.
                 self._commands.clear(key, route.sandbox_uid)
-                snapshot = self._snapshot(key, away)
+                snapshot = self._snapshot(route, away)
             except BaseException:
                 self._suspensions.abort(route.fence)
                 raise
             if not self._suspensions.finish(route.fence, snapshot):
+                self._forget(key, snapshot)
                 raise StaleGeneration
             self._homes.forget(key)
             if snapshot is not None and self._snapshots is not None:
@@ -92,18 +93,29 @@ class Suspender:
     def _needs_snapshot(self, away: bool) -> bool:
         return self._settings.suspend_snapshot == "always" or (away and not self._settings.shared_root)
 
-    def _snapshot(self, key: SandboxKey, away: bool) -> str | None:
+    def _snapshot(self, route: Route, away: bool) -> str | None:
         """The name of a snapshot, None where none is wanted, or where one is only wished for and cannot be kept now."""
         policy = self._settings.suspend_snapshot
         if self._snapshots is None or policy == "never" or (policy == "auto" and self._settings.shared_root):
             return None
+        token = new_token()
         try:
-            return self._snapshots.save(key)
+            if route.snapshot is not None:  # of its last sleep; nothing else knows the name
+                self._snapshots.discard(route.key, route.snapshot)
+            if not self._suspensions.announce(route.fence, token):
+                raise StaleGeneration
+            return self._snapshots.save(route.key, token=token)
         except ObjectStoreUnavailable as error:
             if self._needs_snapshot(away):
                 raise
-            log.warning("suspended without a snapshot", sandbox_id=key.sandbox_id, reason=error.detail)
+            log.warning("suspended without a snapshot", sandbox_id=route.key.sandbox_id, reason=error.detail)
             return None
+
+    def _forget(self, key: SandboxKey, snapshot: str | None) -> None:
+        """Somebody else has the sandbox by now, and may have looked for this before it was whole."""
+        if self._snapshots is not None and snapshot is not None and self._sandboxes.get(key).snapshot != snapshot:
+            with suppress(ObjectStoreUnavailable):
+                self._snapshots.discard(key, snapshot)
 
     @property
     def can_send_away(self) -> bool:

@@ -36,7 +36,7 @@ class NodeInfo:
     ``takeover``: the caller holds the host lock of this very root, so that no other process can be using it and a lease
     that still lives belongs to a process that is dead. Otherwise an earlier owner counts as alive until
     ``fence_grace_seconds`` after its lease: so long may its commands go on. ``present``: the sandboxes whose
-    directories are on the disk. ``short_of``: what the node has too little of to take sandboxes.
+    directories are on the disk. ``short_of``: what the node lacks to take sandboxes.
     """
 
     worker_id: str
@@ -75,7 +75,8 @@ class Registration:
 class Worker:
     """A worker as the database knows it. ``live``: its lease has not expired by the database's clock.
 
-    ``drain_us``: since when the operator wants it empty. ``short_of``: what it has too little of to take sandboxes.
+    ``drain_us``: since when the operator wants it empty. ``short_of``: what it lacks to take sandboxes: ``disk``,
+    ``inodes``, ``broker``, or that it is ``stopping``.
     """
 
     worker_id: str

@@ -90,9 +90,9 @@ def _earlier(worker_id: str, epoch: int) -> ColumnElement[bool]:
 def _give_up_lost(connection: Connection, node: NodeInfo, epoch: int) -> int:
     """Release what this disk does not hold; returns how many sandboxes that were, beside those being released."""
     rows = connection.execute(
-        select(_s.tenant_id, _s.sandbox_id, _s.generation, _s.root_id, _s.ready_us, _s.status, _s.snapshot).where(
-            _earlier(node.worker_id, epoch), _s.status.in_((*ALIVE, SandboxStatus.RELEASING))
-        )
+        select(
+            _s.tenant_id, _s.sandbox_id, _s.generation, _s.root_id, _s.ready_us, _s.status, _s.snapshot, _s.workspace
+        ).where(_earlier(node.worker_id, epoch), _s.status.in_((*ALIVE, SandboxStatus.RELEASING)))
     ).all()
     lost = 0
     for row in rows:
@@ -101,8 +101,9 @@ def _give_up_lost(connection: Connection, node: NodeInfo, epoch: int) -> int:
         here = row.root_id == node.root_id and (row.ready_us is None or releasing or key in node.present)
         if here:
             continue
-        if row.status == SandboxStatus.SUSPENDED and row.snapshot is not None:
-            connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(held_uid=None))
+        if sandbox_rows.is_only_stored(row) or (row.status == SandboxStatus.SUSPENDED and row.snapshot is not None):
+            asleep = {"status": SandboxStatus.SUSPENDED, "held_uid": None, "look_us": 0}
+            connection.execute(update(sandboxes).where(sandbox_rows.is_key(key)).values(asleep))
             continue
         end_open(connection, key)
         workspace = Workspace.NEW if releasing else Workspace.LOST

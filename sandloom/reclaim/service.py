@@ -260,9 +260,8 @@ def _release_orphan(connection: Connection, row: Row[Any]) -> bool:
     if moved.rowcount != 1:
         return False
     end_open(connection, key)
-    restoring = row.status == SandboxStatus.ASSIGNED and row.workspace == Workspace.RESTORED and row.ready_us is None
-    if restoring and row.snapshot is not None:
-        return _sleep(connection, row, None)  # it was never there
+    if sandbox_rows.is_only_stored(row):
+        return _sleep(connection, row, None)
     if row.storage_mode == "shared" and row.ready_us is not None and row.status != SandboxStatus.RELEASING:
         return _sleep(connection, row, row.held_uid)
     workspace = Workspace.NEW if row.status == SandboxStatus.RELEASING else Workspace.LOST

@@ -250,6 +250,12 @@ def free_uid(connection: Connection, worker: Any, scatter: bool) -> int:
     raise NoWorkerAvailable("Every UID of the worker is in use; widen SANDBOX_UID_START..UID_END or release sandboxes.")
 
 
+def is_only_stored(row: Any) -> bool:
+    """Whether the files are in the object store and not, or not yet, on the disk of the worker that is to have them."""
+    restoring = row.status == SandboxStatus.ASSIGNED and row.workspace == Workspace.RESTORED and row.ready_us is None
+    return row.snapshot is not None and restoring
+
+
 def released_values(workspace: Workspace) -> dict[str, Any]:
     """The columns of a sandbox that has become RELEASED. ``workspace`` is what the next generation will be told."""
     return {**lifecycle.RELEASED_VALUES, "workspace": workspace}

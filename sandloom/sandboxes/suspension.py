@@ -72,6 +72,12 @@ class Suspensions:
         """SUSPENDING back to READY."""
         return self._db.write(lambda c: suspension.ABORT.run(c, statements.of_fence(fence)) == 1)
 
+    def announce(self, fence: Fence, snapshot: str) -> bool:
+        """That the object store is about to get a snapshot of this name: a suspend that comes to nothing leaves it to
+        maintenance."""
+        values = {**statements.of_fence(fence), "new_snapshot": snapshot}
+        return self._db.write(lambda c: suspension.ANNOUNCE.run(c, values) == 1)
+
     def finish(self, fence: Fence, snapshot: str | None = None) -> bool:
         """SUSPENDING to SUSPENDED; the slot is given back, the UID stays held for the files."""
 

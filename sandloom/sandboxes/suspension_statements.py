@@ -32,6 +32,10 @@ ABORT = Write(
     .where(IS_FENCE, _s.status == SandboxStatus.SUSPENDING)
     .values(status=SandboxStatus.READY.value, status_us=now_us(), look_us=0)
 )
+#: The object store is about to get it. What is cut short then is found by its name, and removed.
+ANNOUNCE = Write(
+    update(sandboxes).where(IS_FENCE, _s.status == SandboxStatus.SUSPENDING).values(snapshot=bindparam("new_snapshot"))
+)
 FINISH = Write(
     update(sandboxes)
     .where(IS_FENCE, _s.status == SandboxStatus.SUSPENDING)

@@ -13,7 +13,7 @@ import pytest
 from celery import chain, group
 
 from sandloom.direct import Fleet
-from sandloom.errors import StaleRoute, Unavailable
+from sandloom.errors import NoWorkerAvailable, StaleRoute, Unavailable
 from sandloom.execs.states import ExecStatus
 from tests.acceptance.worker_fleet import WorkerFleet, until
 from tests.services.rabbitmq import RabbitServer
@@ -37,6 +37,11 @@ def rabbit_fleet(postgres_url: str, rabbit: RabbitServer, redis_url: str, data_d
 def broker_state(fleet: WorkerFleet, worker_id: str = "w1") -> dict[str, Any]:
     row = fleet.services.fleet.get(worker_id)
     return dict(row.load.get("broker") or {}) if row is not None else {}
+
+
+def short_of(fleet: WorkerFleet, worker_id: str = "w1") -> str | None:
+    row = fleet.services.fleet.get(worker_id)
+    return row.short_of if row is not None else None
 
 
 def is_ready(fleet: WorkerFleet, worker_id: str = "w1") -> bool:
@@ -104,10 +109,13 @@ def test_accepted_work_finishes_when_the_broker_lost_everything(
         server.kill()
         unheard = fleet.shell(route, "echo never rung")
         worker.wait_for_output("the node does not hear its queue", after=mark)
-        until(lambda: not is_ready(fleet))
+        until(lambda: short_of(fleet) == "broker")
+        with pytest.raises(NoWorkerAvailable):
+            fleet.resolve("other")
         server.restart(empty=True)
         worker.wait_for_output("the node hears its queue", after=mark, timeout_seconds=LONG_SECONDS)
-        until(lambda: is_ready(fleet))
+        until(lambda: is_ready(fleet) and short_of(fleet) is None)
+        assert fleet.resolve("other").worker_id == "w1"
         # A request of now goes through the queue that the worker made again.
         until(lambda: bool(fleet.services.bus.connected))
         fleet.file(route, "go", b"")

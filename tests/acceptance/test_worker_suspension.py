@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,7 +139,7 @@ def test_it_is_restored_elsewhere_when_its_worker_does_not_return(
         assert gateway.suspend(route.key, route.generation)[1]
         worker.kill()
         until(lambda: not fleet.lease_lives())
-        fleet.start_worker("w2")
+        second = fleet.start_worker("w2")
         objects = sorted(s3.files.glob("elsewhere/**/workspace.tar.zst"))
         (archive,) = objects
         whole = archive.read_bytes()
@@ -156,6 +157,14 @@ def test_it_is_restored_elsewhere_when_its_worker_does_not_return(
 
         fleet.start_worker("w1")
         until(lambda: not list(fleet.root("w1").glob("sandboxes/*/*")))
+        # A worker that lives on after its lease had lapsed finds out what went elsewhere.
+        gateway.suspend(woken.key, woken.generation)
+        second.send_signal(signal.SIGSTOP)
+        until(lambda: not fleet.lease_lives("w2"))
+        assert gateway.resume(route.key, "test")[0].worker_id == "w1"
+        second.send_signal(signal.SIGCONT)
+        until(lambda: not list(fleet.root("w2").glob("sandboxes/*/*")))
+        assert fleet.lease_lives("w2")
         fleet.start_beat()
         until(lambda: not list(s3.files.glob("elsewhere/**/manifest.json")))
     finally:

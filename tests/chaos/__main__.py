@@ -19,6 +19,7 @@ from tests.services.account import passable_directory, remove_tree
 from tests.services.postgres import PostgresServer
 from tests.services.process import ROOT
 from tests.services.rabbitmq import RabbitServer
+from tests.services.rclone import S3Server
 from tests.services.redis import RedisServer
 
 
@@ -56,7 +57,10 @@ def parse() -> argparse.Namespace:
 
 def open_servers(directory: Path, broker: str) -> Servers:
     rabbitmq = RabbitServer(directory / "rabbitmq") if broker == "rabbitmq" else None
-    servers = Servers(PostgresServer(directory / "postgres"), RedisServer(directory / "redis"), rabbitmq)
+    postgres, redis, s3 = (
+        PostgresServer(directory / "postgres"), RedisServer(directory / "redis"), S3Server(directory / "s3"),
+    )  # fmt: skip
+    servers = Servers(postgres, redis, s3, rabbitmq)
     for server in servers:
         server.start()
     return servers

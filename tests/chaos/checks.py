@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 from sqlalchemy import select
 
-from sandloom.db.tables import execs
+from sandloom.db.tables import execs, sandbox_history
 from sandloom.errors import SandloomError
 from sandloom.execs.states import ExecStatus
 from sandloom.fleet.records import WorkerStatus
 from sandloom.sandboxes.records import Route
-from sandloom.sandboxes.states import SandboxStatus
+from sandloom.sandboxes.states import OPEN, SandboxStatus
 from tests.acceptance.leftovers import Leftovers
 from tests.acceptance.worker_fleet import until
-from tests.chaos.book import Book
+from tests.chaos.book import Book, Loss
 from tests.chaos.fleet import ChaosFleet, eventually
 from tests.integration.domain.world import check_rows
 
@@ -97,6 +98,37 @@ def logs(fleet: ChaosFleet) -> Iterator[str]:
                 yield f"{path.name}: {line[:300]}"
 
 
+def losses(fleet: ChaosFleet, book: Book) -> Iterator[str]:
+    """Files are lost only with the disk of the worker that had them."""
+    for loss in book.losses:
+        if not loss.gone & _owners(fleet, loss):
+            yield f"{loss.sandbox_id} lost its files in {loss.generations}, although the disk is there: {loss.after}"
+
+
+def _owners(fleet: ChaosFleet, loss: Loss) -> set[str]:
+    h = sandbox_history.c
+    query = select(h.worker_id).where(h.sandbox_id == loss.sandbox_id, h.generation.in_(loss.generations))
+    return {*fleet.services.db.read(lambda connection: connection.execute(query).scalars().all())}
+
+
+def wake_all(fleet: ChaosFleet) -> Iterator[str]:
+    """Whatever sleeps can be woken, wherever its worker is. A release that a broker lost is asked for again after as
+    long as that was away."""
+    for route in _routes(fleet):
+        try:
+            eventually(partial(_is_awake, fleet, route), 2 * REST_SECONDS)
+        except AssertionError:
+            yield f"{route.key.sandbox_id} does not wake: {fleet.sandboxes.get(route.key)}"
+
+
+def _is_awake(fleet: ChaosFleet, route: Route) -> bool:
+    status = fleet.sandboxes.get(route.key).status
+    if status in (SandboxStatus.RELEASING, SandboxStatus.RELEASED):
+        return status is SandboxStatus.RELEASED
+    awake = fleet.sandbox_gateway.resolve(*route.key, route.workspace_scope_id, route.profile_id, "chaos")
+    return fleet.sandbox_gateway.connect(awake.key, awake.generation).status in OPEN
+
+
 def leftovers(fleet: ChaosFleet) -> Iterator[str]:
     """With every sandbox, and then without any."""
     yield from _left(fleet, "with sandboxes")
@@ -105,6 +137,18 @@ def leftovers(fleet: ChaosFleet) -> Iterator[str]:
             eventually(partial(_released, fleet, route), REST_SECONDS)
     yield from _left(fleet, "after their release")
     yield from (f"{route.key.sandbox_id} is {route.status}" for route in _routes(fleet))
+    yield from _snapshots(fleet)
+
+
+def _snapshots(fleet: ChaosFleet) -> Iterator[str]:
+    """Nothing is in the object store of sandboxes that are gone."""
+
+    def left() -> list[Path]:
+        return [path for path in fleet.bucket.glob("**/*.tar.zst") if "snapshots" in path.parts]
+
+    with contextlib.suppress(AssertionError):
+        until(lambda: not left(), REST_SECONDS)
+    yield from (f"in the object store: {path.relative_to(fleet.bucket)}" for path in left())
 
 
 def _routes(fleet: ChaosFleet) -> list[Route]:

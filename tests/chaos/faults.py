@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from sandloom.execution.spawner import proctree
+from sandloom.sandboxes.staying import staying
 from tests.acceptance.test_worker_kills import WAYS, kill, send
 from tests.acceptance.worker_fleet import until
 from tests.chaos.fleet import EXIT_SECONDS, START_SECONDS, ChaosFleet, Member, eventually
@@ -23,6 +24,8 @@ WRITES_OF_WORKERS = ("EXECUTE claim_", "EXECUTE append_", "EXECUTE finish_", "CO
 WRITES_OF_APIS = ("EXECUTE admit_", "EXECUTE admit_", "COMMIT")
 _NEXT_WRITE_SECONDS = 15.0
 _MOMENT_SECONDS = 1.0
+#: A drain is not awaited for longer: what is never quiet holds it.
+_DRAIN_SECONDS = 40.0
 
 
 def api_killed(fleet: ChaosFleet, rng: random.Random) -> str:
@@ -123,6 +126,23 @@ def worker_replaced(fleet: ChaosFleet, rng: random.Random) -> str:
     return name
 
 
+def worker_drained(fleet: ChaosFleet, rng: random.Random) -> str:
+    """Emptied while it is used and while others strike; then it takes sandboxes again."""
+    name = rng.choice(sorted(fleet.workers))
+
+    def staying_there() -> int:
+        found = staying(fleet.services.db, [name])[name]
+        return found.running + found.quiet + found.asleep
+
+    eventually(lambda: bool(rng.choice(fleet.clients).drain_worker(name)))
+    try:
+        with suppress(AssertionError):
+            eventually(lambda: staying_there() == 0, _DRAIN_SECONDS)
+    finally:
+        eventually(lambda: bool(rng.choice(fleet.clients).undrain_worker(name)))
+    return name
+
+
 #: What is over in a moment, and what takes as long as a lease and a fence.
 QUICK: dict[str, Fault] = {
     "API killed": api_killed,
@@ -138,6 +158,8 @@ LONG: dict[str, Fault] = {
     "worker stopped": worker_stopped,
     "worker replaced": worker_replaced,
 }
+#: And what leaves a worker to the other strikes.
+BESIDE: dict[str, Fault] = {"worker drained": worker_drained}
 OF_RABBITMQ: dict[str, Fault] = {"RabbitMQ emptied": rabbitmq_emptied}
 
 

@@ -1,5 +1,5 @@
-"""The fleet that is hurt: two API replicas, two workers, two beats, each with a way of its own to the database, and
-each started again whenever it ends."""
+"""The fleet that is hurt: two API replicas, two workers, two beats and an object store; each process has a way of its
+own to the database, and is started again whenever it ends."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from sqlalchemy import make_url
 from sandloom import Client
 from sandloom.errors import SandloomError
 from sandloom.fleet.records import WorkerStatus
+from sandloom.ids import new_id
 from tests.acceptance.worker_fleet import CLI, WorkerFleet, until
 from tests.services.account import free_port
 from tests.services.postgres import PostgresServer
 from tests.services.process import ROOT, Process, base_environment
 from tests.services.proxy import Proxy
 from tests.services.rabbitmq import RabbitServer
+from tests.services.rclone import S3Server
 from tests.services.redis import RedisServer
 
 SETTINGS = {
@@ -33,7 +35,8 @@ SETTINGS = {
     "SANDBOX_UID_END": "329999",
 }
 TOKEN = "a-token-of-the-test"
-START_SECONDS = 120
+#: On a machine that others use, and while a broker of this machine starts, too.
+START_SECONDS = 300
 #: Longer than any wait in the product that ends with an exit.
 EXIT_SECONDS = 90
 _FOREVER_SECONDS = 1e6
@@ -46,10 +49,11 @@ class Servers:
 
     postgres: PostgresServer
     redis: RedisServer
+    s3: S3Server
     broker: RabbitServer | None = None
 
-    def __iter__(self) -> Iterator[PostgresServer | RedisServer | RabbitServer]:
-        return iter([self.postgres, self.redis, *([] if self.broker is None else [self.broker])])
+    def __iter__(self) -> Iterator[PostgresServer | RedisServer | S3Server | RabbitServer]:
+        return iter([self.postgres, self.redis, self.s3, *([] if self.broker is None else [self.broker])])
 
 
 class Member:
@@ -97,10 +101,11 @@ class ChaosFleet(WorkerFleet):
         self._disks = {"w1": 1, "w2": 1}
         self._lives = itertools.count(1)
         (directory / "logs").mkdir()
-        broker = {} if servers.broker is None else {"SANDBOX_BROKER_URL": servers.broker.new_url()}
-        super().__init__(
-            servers.postgres.new_database(), servers.redis.new_url(), directory, **{**SETTINGS, **broker}
-        )  # fmt: skip
+        self.bucket = servers.s3.files / new_id()
+        settings = SETTINGS | servers.s3.environment(self.bucket.name)
+        if servers.broker is not None:
+            settings["SANDBOX_BROKER_URL"] = servers.broker.new_url()
+        super().__init__(servers.postgres.new_database(), servers.redis.new_url(), directory, **settings)
         self.ports = [free_port(), free_port()]
         self.workers = {name: self._member(name, self._worker(name)) for name in self._disks}
         self.apis = [
@@ -136,9 +141,13 @@ class ChaosFleet(WorkerFleet):
         self._disks[worker_id] += 1
         return before
 
-    def workspaces(self, sandbox_id: str) -> list[Path]:
-        """On every disk that ever was."""
-        return sorted(self.directory.glob(f"w*/root/sandboxes/t-default/s-{sandbox_id}/workspace"))
+    @property
+    def disks(self) -> dict[str, Path]:
+        return {name: self.disk(name) for name in self._disks}
+
+    def workspace(self, worker_id: str, sandbox_id: str) -> Path:
+        """On the present disk of the worker, whether it is there or not."""
+        return self.root(worker_id) / f"sandboxes/t-default/s-{sandbox_id}/workspace"
 
     # --- what becomes of a worker ---
 

@@ -13,15 +13,18 @@ from pathlib import Path
 
 from tests.chaos import checks
 from tests.chaos.book import Book
-from tests.chaos.faults import LONG, OF_RABBITMQ, QUICK, Fault
+from tests.chaos.caller import Caller
+from tests.chaos.faults import BESIDE, LONG, OF_RABBITMQ, QUICK, Fault
 from tests.chaos.fleet import ChaosFleet, Servers
-from tests.chaos.load import Caller
+from tests.chaos.load import OPERATIONS
 from tests.services.process import ROOT
 
-#: Between quick strikes; long ones follow each other at once, beside them.
-PAUSE_SECONDS = (0.5, 3.0)
+#: Between strikes of a lane; the lanes strike beside each other.
+PAUSE_SECONDS, AT_ONCE_SECONDS, NOW_AND_THEN_SECONDS = (0.5, 3.0), (0.0, 0.5), (2.0, 12.0)
 #: A run in which nothing is accepted any more ends all the same.
-LONGEST_SECONDS = 1200
+LONGEST_SECONDS = 1800
+#: With so many commands everything that callers do has been done.
+WHOLE = 1000
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,9 @@ class Report:
         struck = ", ".join(f"{name} {number}" for name, number in sorted(self.strikes.items()))
         called = ", ".join(f"{name} {number}" for name, number in self.book.calls.most_common())
         verdict = "\n".join(f"  FAULT {fault}" for fault in self.faults[:40]) or "  every promise was kept"
+        found = ", ".join(f"{name} {number}" for name, number in self.book.found.most_common()) or "none"
         head = f"seed {self.plan.seed}: {self.book.accepted} commands accepted in {self.seconds:.0f} s"
-        return f"{head}\n  strikes: {struck}\n  calls: {called}\n{verdict}"
+        return f"{head}\n  strikes: {struck}\n  calls: {called}\n  files of moved sandboxes: {found}\n{verdict}"
 
 
 def chaos(plan: Plan, servers: Servers, directory: Path, tree: Path = ROOT) -> Report:
@@ -61,11 +65,12 @@ def chaos(plan: Plan, servers: Servers, directory: Path, tree: Path = ROOT) -> R
     report = Report(plan, book)
     begun = time.monotonic()
     with _running(servers, directory, tree) as fleet:
-        _strike_under_load(plan, fleet, book, report)
+        callers = _strike_under_load(plan, fleet, book, report)
         report.seconds = time.monotonic() - begun
+        if not ((report.faults or book.faults) and plan.first_fault_ends):
+            report.faults += _examine(fleet, book, callers)
+            report.faults += _not_tried(plan, book)
         report.faults += book.faults
-        if not (report.faults and plan.first_fault_ends):
-            report.faults += _examine(fleet, book)
     return report
 
 
@@ -79,16 +84,17 @@ def _running(servers: Servers, directory: Path, tree: Path) -> Iterator[ChaosFle
         fleet.close()
 
 
-def _strike_under_load(plan: Plan, fleet: ChaosFleet, book: Book, report: Report) -> None:
+def _strike_under_load(plan: Plan, fleet: ChaosFleet, book: Book, report: Report) -> list[Caller]:
     rng = random.Random(plan.seed)
     stop, broken = threading.Event(), threading.Event()
     callers = [
-        Caller(fleet, book, f"c{number}", random.Random(rng.random()), stop) for number in range(plan.callers)
-    ]  # fmt: skip
+        Caller(fleet, book, f"c{number}", random.Random(rng.random()), stop, OPERATIONS)
+        for number in range(plan.callers)
+    ]
     quick = QUICK | (OF_RABBITMQ if fleet.servers.broker is not None else {})
     lanes = [
         _Lane(fleet, plan, report, random.Random(rng.random()), faults, pause, broken)
-        for faults, pause in ((quick, PAUSE_SECONDS), (LONG, (0.0, 0.5)))
+        for faults, pause in ((quick, PAUSE_SECONDS), (LONG, AT_ONCE_SECONDS), (BESIDE, NOW_AND_THEN_SECONDS))
     ]
     threads = [threading.Thread(target=caller.work, daemon=True) for caller in callers]
     strikers = [threading.Thread(target=lane.strike_all, daemon=True) for lane in lanes]
@@ -107,6 +113,7 @@ def _strike_under_load(plan: Plan, fleet: ChaosFleet, book: Book, report: Report
     for thread in (*strikers, *threads):
         thread.join(LONGEST_SECONDS)
     print(f"  {book.accepted:5} accepted; the load ends", flush=True)
+    return callers
 
 
 @dataclass
@@ -138,8 +145,19 @@ class _Lane:
             print(f"  {self.report.book.accepted:5} accepted; {name} {what}".rstrip(), flush=True)
 
 
-def _examine(fleet: ChaosFleet, book: Book) -> list[str]:
+def _not_tried(plan: Plan, book: Book) -> list[str]:
+    """A load in which something never succeeded shows nothing of it."""
+    if plan.faults is not None or plan.commands < WHOLE:
+        return []
+    moves = [] if book.found["restored"] else ["no sandbox was restored on another worker"]
+    return [*moves, *(f"{name} never succeeded" for name in OPERATIONS if name not in book.calls)]
+
+
+def _examine(fleet: ChaosFleet, book: Book, callers: list[Caller]) -> list[str]:
     fleet.wait_started()
-    found = [*checks.come_to_rest(fleet, book), *checks.records(fleet, book)]
+    found = [*checks.come_to_rest(fleet, book)]
+    for caller in callers:
+        caller.last_look(checks.REST_SECONDS)
+    found += [*checks.wake_all(fleet), *checks.records(fleet, book), *checks.losses(fleet, book)]
     print("  everything has ended; what is left?", flush=True)
     return [*found, *checks.leftovers(fleet), *checks.logs(fleet)]

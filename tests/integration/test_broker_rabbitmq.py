@@ -5,16 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from kombu import Exchange, Queue
 
 from sandloom.broker.publisher import KombuPublisher
-from sandloom.broker.queues import worker_queue, worker_queues
+from sandloom.broker.queues import MAINTENANCE_QUEUE, worker_queue, worker_queues
 from sandloom.broker.rabbitmq import connected, make_queues
 from sandloom.errors import Unavailable
 from sandloom.ids import ExecKey
+from sandloom.settings import Settings
+from tests.services.proxy import Proxy
 from tests.services.rabbitmq import RabbitServer
+from workers.app import WorkerApp, create_celery
+from workers.beat import PatientScheduler
+from workers.config import maintenance_queues
 
 KEY = ExecKey("default", "sandbox-1", "exec-1")
 QUEUE = worker_queue("w1")
@@ -90,3 +96,34 @@ def test_after_a_restart_durable_queues_are_there_and_sending_goes_on(
     assert waiting(url, QUEUE) == 2
     with connected(url) as connection:
         assert connection.channel().basic_get(QUEUE).headers["task"] == "sandloom.exec"
+
+
+@pytest.fixture
+def proxy(rabbit_url: str) -> Iterator[Proxy]:
+    assert make_queues(rabbit_url, maintenance_queues())
+    with Proxy(urlsplit(rabbit_url).port or 0) as opened:
+        yield opened
+
+
+@pytest.fixture
+def app(rabbit_url: str, redis_url: str, proxy: Proxy) -> WorkerApp:
+    """Reaches RabbitMQ through the proxy."""
+    at = urlsplit(rabbit_url)
+    through = at._replace(netloc=f"{at.username}:{at.password}@127.0.0.1:{proxy.port}").geturl()
+    settings = {"SANDBOX_BROKER_URL": through, "SANDBOX_BUS_URL": redis_url, "SANDBOX_RESULT_BACKEND": redis_url}
+    return create_celery(Settings.load(settings), maintenance_queues())
+
+
+def test_beat_is_heard_again_once_its_connection_broke(rabbit_url: str, proxy: Proxy, app: WorkerApp) -> None:
+    scheduler = PatientScheduler(app)
+    [entry] = [entry for entry in scheduler.schedule.values() if entry.task == "sandloom.maintenance.prune"]
+
+    def sent() -> int:
+        scheduler.apply_entry(entry, producer=scheduler.producer)
+        return waiting(rabbit_url, MAINTENANCE_QUEUE)
+
+    assert sent() == 1
+    proxy.reset_connections()
+    assert sent() == 1
+    assert sent() == 2
+    scheduler.close()

@@ -107,6 +107,7 @@ CALLS: dict[str, Call] = {
     "Sandboxes.finish_release": lambda w: w.sandboxes.finish_release(w.sandboxes.get(key("newer")).fence),
     "Suspensions.begin": lambda w: w.suspensions.begin(live(w, 102).fence),
     "Suspensions.abort": lambda w: w.suspensions.abort(live(w, 102).fence),
+    "Suspensions.announce": lambda w: w.suspensions.announce(live(w, 102).fence, "token"),
     "Suspensions.finish": lambda w: w.suspensions.begin(live(w, 103).fence)
     and w.suspensions.finish(live(w, 103).fence, "snap"),
     "Suspensions.copies": lambda w: w.suspensions.copies("w1"),

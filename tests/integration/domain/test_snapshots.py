@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandloom.db.tables import sandboxes
+from sandloom.db.tables import sandboxes, workers
 from sandloom.errors import NoWorkerAvailable
 from tests.integration.domain.world import World, key
 
@@ -103,6 +103,20 @@ def test_a_restore_whose_worker_is_lost_sleeps_on(world: World):
     world.check()
 
 
+def test_what_was_to_be_restored_on_a_disk_that_went_sleeps_on_in_the_store(world: World):
+    route = world.suspended("snap")
+    world.suspensions.drop_copy(route.fence, "snap")
+    world.register("w2", capacity=100)
+    world.set(workers, workers.c.worker_id == "w1", drain_us=1)
+    assert world.suspensions.begin_resume(key(), "tester")[0].worker_id == "w2"
+    world.lose("w2")
+    assert world.register("w2", root_id="another disk").lost == 0
+    assert (box(world).status, box(world).held_uid) == ("SUSPENDED", None)
+    again, _ = world.suspensions.begin_resume(key(), "tester")
+    assert (again.worker_id, again.workspace, again.snapshot) == ("w2", "restored", "snap")
+    world.check()
+
+
 def test_what_is_nowhere_but_in_the_store_is_released_at_once(world: World):
     route = world.suspended("snap")
     world.suspensions.drop_copy(route.fence, "snap")
@@ -117,6 +131,22 @@ def test_what_is_nowhere_but_in_the_store_expires_too(world: World):
     world.set(sandboxes, sandboxes.c.sandbox_id == "box", status_us=0)
     assert len(world.dormant.begin_releases()) == 1
     assert box(world).status == "RELEASED"
+    world.check()
+
+
+def test_a_snapshot_that_was_only_begun_is_unneeded_once_its_suspend_came_to_nothing(world: World):
+    route = world.started()
+    assert not world.suspensions.announce(route.fence, "begun")
+    world.suspensions.begin(route.fence)
+    assert world.suspensions.announce(route.fence, "begun")
+    assert world.dormant.unneeded_snapshots() == []
+    world.lose()
+    world.restart()
+    assert not world.suspensions.announce(route.fence, "late")
+    again = world.sandboxes.mark_ready(world.sandboxes.get(key()).fence)
+    assert again.workspace == "kept"
+    (found,) = world.dormant.unneeded_snapshots()
+    assert found.snapshot == "begun"
     world.check()
 
 
