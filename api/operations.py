@@ -16,8 +16,10 @@ from typing import Any, Literal, get_args, get_type_hints
 from flask import Blueprint, Flask, Request, Response, g, request
 from pydantic import BaseModel
 
+from api import raises
 from api.auth import Principal
 from api.bodies import has_body, read_json
+from api.public import PUBLIC_PATHS
 from api.services import Services
 from api.validation import check_name, check_query_text, validate, validate_query
 from sandloom.ids import SandboxKey
@@ -25,6 +27,8 @@ from sandloom.settings import Settings
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 View = Callable[..., Response]
+#: A model, or the content type of what has none; both where the request decides; "" is no body.
+Answers = type[BaseModel] | str | Mapping[str, type[BaseModel]]
 #: Enough for every body without file content or a command line.
 SMALL_BODY_BYTES = 256 * 1024
 _PATH_NAME = re.compile(r"<(\w+)>")
@@ -54,21 +58,52 @@ class Operation:
     rule: str
     view: View
     tag: str
-    answers: Mapping[int, type[BaseModel] | str]  # by status; a text is a content type without a model
+    answers: Mapping[int, Answers]  # by status
     body: type[BaseModel] | None
     body_optional: bool
     raw_body: bool
     query: type[BaseModel] | None
     body_limit: Callable[[Settings], int]
     request_headers: Mapping[str, str]
+    answer_headers: Mapping[int, tuple[str, ...]]  # beyond those of every answer
+    raises: raises.Errors  # beyond those of every call
 
     @property
     def name(self) -> str:
         return self.view.__name__
 
     @property
+    def path(self) -> str:
+        """The address as OpenAPI writes it."""
+        return _PATH_NAME.sub(r"{\1}", self.rule)
+
+    @property
     def path_names(self) -> list[str]:
         return _PATH_NAME.findall(self.rule)
+
+    @property
+    def errors(self) -> raises.Errors:
+        """All that it may raise, each once."""
+        found = list(raises.EVERY_CALL)
+        if self.rule not in PUBLIC_PATHS:
+            found += raises.WITH_TOKEN
+        if self.body is not None:
+            found += raises.WITH_BODY
+        if self.raw_body:
+            found += raises.WITH_RAW_BODY
+        return tuple(dict.fromkeys([*found, *self.raises]))
+
+    def models(self) -> list[type[BaseModel]]:
+        """Those of its answers."""
+        contents = [self.contents(status) for status in self.answers]
+        return [model for content in contents for model in content.values() if model is not None]
+
+    def contents(self, status: int) -> Mapping[str, type[BaseModel] | None]:
+        """What an answer of this status may hold, by content type."""
+        found = self.answers[status]
+        if isinstance(found, str):
+            return {found: None} if found else {}
+        return found if isinstance(found, Mapping) else {"application/json": found}
 
     @property
     def summary(self) -> str:
@@ -106,11 +141,13 @@ class Group:
         self,
         method: Method,
         rule: str,
-        answers: Mapping[int, type[BaseModel] | str],
+        answers: Mapping[int, Answers],
         *,
         raw_body: bool = False,
         body_limit: Callable[[Settings], int] = lambda _settings: SMALL_BODY_BYTES,
         request_headers: Mapping[str, str] | None = None,
+        answer_headers: Mapping[int, tuple[str, ...]] | None = None,
+        raises: raises.Errors = (),
     ) -> Callable[[View], View]:
         """Declare the decorated view."""
 
@@ -129,6 +166,8 @@ class Group:
                     query=_model(hints.get("query")),
                     body_limit=body_limit,
                     request_headers=request_headers or {},
+                    answer_headers=answer_headers or {},
+                    raises=raises,
                 )
             )
             return view

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from flask import Response
 
+from api import raises
 from api.answers import answer
 from api.connection import client_watch
-from api.event_formats import FORMATS, NDJSON, SSE, event_entry
+from api.event_formats import EVENTS, FORMATS, NDJSON, SSE, event_entry
 from api.event_log import EventReader, first_page, parse_cursor
 from api.event_poll import EventPoll, poll_events
 from api.fence import fence
@@ -26,8 +27,10 @@ _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 @group.operation(
     "GET",
     "/sandboxes/<sandbox_id>/exec/<exec_id>/events",
-    {200: SSE, 204: ""},
+    {200: {**EVENTS, "application/json": EventPoll}, 204: ""},
     request_headers={"Last-Event-ID": "The last seq that the client has; goes before `after`."},
+    answer_headers={200: ("X-Accel-Buffering",)},
+    raises=raises.STREAMED,
 )
 def exec_events(call: Call, sandbox_id: str, exec_id: str, query: EventsQuery) -> Response:
     """Follow a command's events as SSE, as NDJSON by `Accept`, or with `wait` as one JSON answer."""
