@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from api.operations import Operation
 from api.problems import CONTENT_TYPE, SERVER_TITLES
-from sandloom.errors import Category, SandloomError
+from sandloom.errors import Category, MalformedRequest, SandloomError
 
 Content = Mapping[type[BaseModel], dict[str, Any]]  # references by model
 _STATUS = {
@@ -55,7 +55,11 @@ def responses(operation: Operation, references: Content, problem: dict[str, Any]
         entry["headers"] |= _headers(_problem_headers(status, errors))
         entry.setdefault("content", {})[CONTENT_TYPE] = {"schema": problem}
     for status, title in SERVER_TITLES.items():
-        found[str(status)] = {"description": f"{title}.", "content": {CONTENT_TYPE: {"schema": problem}}}
+        found[str(status)] = {
+            "description": f"{title}; `{MalformedRequest.code}`.",
+            "headers": _headers(()),
+            "content": {CONTENT_TYPE: {"schema": problem}},
+        }
     return dict(sorted(found.items()))
 
 

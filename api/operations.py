@@ -16,10 +16,10 @@ from typing import Any, Literal, get_args, get_type_hints
 from flask import Blueprint, Flask, Request, Response, g, request
 from pydantic import BaseModel
 
-from api import raises
 from api.auth import Principal
 from api.bodies import has_body, read_json
 from api.public import PUBLIC_PATHS
+from api.raises import EVERY_CALL, WITH_BODY, WITH_RAW_BODY, WITH_TOKEN, Errors
 from api.services import Services
 from api.validation import check_name, check_query_text, validate, validate_query
 from sandloom.ids import SandboxKey
@@ -66,7 +66,7 @@ class Operation:
     body_limit: Callable[[Settings], int]
     request_headers: Mapping[str, str]
     answer_headers: Mapping[int, tuple[str, ...]]  # beyond those of every answer
-    raises: raises.Errors  # beyond those of every call
+    raises: Errors  # beyond those of every call
 
     @property
     def name(self) -> str:
@@ -82,15 +82,15 @@ class Operation:
         return _PATH_NAME.findall(self.rule)
 
     @property
-    def errors(self) -> raises.Errors:
+    def errors(self) -> Errors:
         """All that it may raise, each once."""
-        found = list(raises.EVERY_CALL)
+        found = list(EVERY_CALL)
         if self.rule not in PUBLIC_PATHS:
-            found += raises.WITH_TOKEN
+            found += WITH_TOKEN
         if self.body is not None:
-            found += raises.WITH_BODY
+            found += WITH_BODY
         if self.raw_body:
-            found += raises.WITH_RAW_BODY
+            found += WITH_RAW_BODY
         return tuple(dict.fromkeys([*found, *self.raises]))
 
     def models(self) -> list[type[BaseModel]]:
@@ -147,7 +147,7 @@ class Group:
         body_limit: Callable[[Settings], int] = lambda _settings: SMALL_BODY_BYTES,
         request_headers: Mapping[str, str] | None = None,
         answer_headers: Mapping[int, tuple[str, ...]] | None = None,
-        raises: raises.Errors = (),
+        raises: Errors = (),
     ) -> Callable[[View], View]:
         """Declare the decorated view."""
 

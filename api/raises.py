@@ -8,8 +8,6 @@ Errors = tuple[type[e.SandloomError], ...]
 
 #: Of every call: an address that cannot be read or is too long, a part that is down, a fault of the service.
 EVERY_CALL: Errors = (e.MalformedRequest, e.SandloomError, e.Unavailable, e.CommitUnknown, e.BrokerRefused)
-#: Statuses that only the server gives, before there is a request to route; its code is MALFORMED_REQUEST.
-SERVER_STATUSES = (414, 431)
 WITH_TOKEN: Errors = (e.Unauthorized, e.ValidationFailed)
 WITH_BODY: Errors = (e.UnsupportedMediaType, e.BodyTooLarge, e.RequestTimeout)
 WITH_RAW_BODY: Errors = (e.BodyTooLarge, e.RequestTimeout)
