@@ -63,8 +63,9 @@ def problem_of(response: httpx.Response) -> SandloomError:
     if retry_after.isdigit():
         extra["retry_after_seconds"] = int(retry_after)
     error = SandloomError.from_problem({**extra, **body})
-    if error.remedy not in error.detail:
-        error.args = (f"{error.detail} – {error.remedy}",)
+    fields = "".join(f"; {found['field']} {found['message']}" for found in error.extra.get("errors") or ())
+    told = error.detail if error.remedy in error.detail else f"{error.detail} – {error.remedy}"
+    error.args = (told + fields,)
     return error
 
 

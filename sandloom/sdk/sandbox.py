@@ -20,7 +20,7 @@ from sandloom.sdk.files import Files
 from sandloom.sdk.process import Process
 from sandloom.sdk.results import Result
 from sandloom.sdk.transport import Transport
-from sandloom.sdk.waiting import pending, shielded
+from sandloom.sdk.waiting import pending
 
 #: A foreground answer is awaited this long per call; then the client polls.
 _FOREGROUND_SECONDS = 25
@@ -28,9 +28,6 @@ _FOREGROUND_SECONDS = 25
 _SLEEP_SECONDS = 240
 #: Building and fetching take as long as the deployment lets them.
 _TEMPLATE_SECONDS = 700
-
-#: A release at the end of a block goes on for so long when its caller is cancelled.
-_RELEASE_SECONDS = 30.0
 
 
 class Sandbox:
@@ -246,7 +243,7 @@ class Sandbox:
         if self.keep:
             return
         # What this block had is gone when its route is stale; and an error that ended the block is the one to see.
-        with shielded(_RELEASE_SECONDS), suppress(StaleRoute if error is None else SandloomError):
+        with suppress(StaleRoute if error is None else SandloomError):
             self.release()
 
     def __repr__(self) -> str:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 T = TypeVar("T")
 
 sleep = time.sleep
-
-
-def shielded(_seconds: float) -> AbstractContextManager[object]:
-    return nullcontext()
 
 
 def pending(here: T) -> T:

@@ -16,7 +16,7 @@ from sandloom.ids import new_id
 from sandloom.sdk.aio.files import AsyncFiles
 from sandloom.sdk.aio.process import AsyncProcess
 from sandloom.sdk.aio.transport import AsyncTransport
-from sandloom.sdk.aio.waiting import Pending, pending, shielded
+from sandloom.sdk.aio.waiting import Pending, pending
 from sandloom.sdk.commands import Command, CommandOptions, Sink, exec_body, not_lost
 from sandloom.sdk.events import Event
 from sandloom.sdk.results import Result
@@ -27,9 +27,6 @@ _FOREGROUND_SECONDS = 25
 _SLEEP_SECONDS = 240
 #: Building and fetching take as long as the deployment lets them.
 _TEMPLATE_SECONDS = 700
-
-#: A release at the end of a block goes on for so long when its caller is cancelled.
-_RELEASE_SECONDS = 30.0
 
 
 class AsyncSandbox:
@@ -248,7 +245,7 @@ class AsyncSandbox:
         if self.keep:
             return
         # What this block had is gone when its route is stale; and an error that ended the block is the one to see.
-        with shielded(_RELEASE_SECONDS), suppress(StaleRoute if error is None else SandloomError):
+        with suppress(StaleRoute if error is None else SandloomError):
             await self.release()
 
     def __repr__(self) -> str:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
-from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
-
-import anyio
-import anyio.from_thread
-import anyio.to_thread
 
 T = TypeVar("T")
 
@@ -52,29 +48,40 @@ def pending(coming: Coroutine[Any, Any, B]) -> Pending[B]:
     return Pending(coming)
 
 
-def shielded(seconds: float) -> AbstractContextManager[object]:
-    """A block that a cancelled caller waits for, but no longer than this."""
-    return anyio.move_on_after(seconds, shield=True)
-
-
-async def sleep(seconds: float) -> None:
-    await anyio.sleep(seconds)
+sleep = asyncio.sleep
 
 
 async def outgoing(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
     """The pieces, each made by a thread."""
-    while piece := await anyio.to_thread.run_sync(next, pieces, b""):
+    while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
         yield piece
 
 
 async def consumed(pieces: AsyncIterator[bytes], consume: Callable[[Iterator[bytes]], T]) -> T:
-    """What a thread makes of the pieces. When the wait is cancelled the thread meets that as an exception."""
+    """What a thread makes of the pieces. When the wait is cancelled they end with an exception there, and the thread is
+    waited for: nothing of it goes on behind the caller's back."""
+    loop = asyncio.get_running_loop()
+    stopped, pulls = asyncio.Event(), set[asyncio.Task[Any]]()
 
-    async def following() -> bytes:
-        return await anext(pieces, b"")
+    async def following() -> bytes | None:
+        if stopped.is_set() or (pull := asyncio.current_task()) is None:
+            raise asyncio.CancelledError
+        pulls.add(pull)
+        try:
+            return await anext(pieces, None)
+        finally:
+            pulls.discard(pull)
 
     def here() -> Iterator[bytes]:
-        while piece := anyio.from_thread.run(following):
+        while (piece := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not None:
             yield piece
 
-    return await anyio.to_thread.run_sync(consume, here())
+    working = asyncio.ensure_future(asyncio.to_thread(consume, here()))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        stopped.set()
+        for pull in pulls:
+            pull.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        raise
