@@ -27,6 +27,7 @@ from sandloom.settings import Settings
 from sandloom.streams import open_bus
 from workers.app import WorkerApp
 from workers.broker_cleaning import BrokerCleaning
+from workers.canvas import Canvas
 from workers.context import Keys
 from workers.maintenance import Maintenance
 from workers.post import FleetPost
@@ -73,7 +74,7 @@ class Services:
             self.publisher,
             self.post,
             self.bus,
-            Results(app),
+            Results(Canvas(app)),
             BrokerCleaning(
                 UnusedQueues(self.db, reclaim_policy(self.settings)),
                 open_cleaner(self.settings.broker_url, self.settings.broker_namespace),

@@ -104,10 +104,14 @@ def test_a_cancelled_block_releases_its_sandbox_and_leaves_no_half_of_a_file(
     async def download() -> None:
         task = asyncio.current_task()
         assert task is not None
+
+        def stop(_moved: int, _of: int | None) -> None:
+            task.cancel()
+
         async with client, client.sandbox() as box:
             names.append(box.id)
             await box.run("head -c 64M /dev/zero > large", timeout=60)
-            await box.files.download("/workspace/large", tmp_path / "large", progress=lambda *_: task.cancel())
+            await box.files.download("/workspace/large", tmp_path / "large", progress=stop)
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(download())

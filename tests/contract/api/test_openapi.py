@@ -73,6 +73,17 @@ def test_parameters_are_those_of_the_address_and_the_query_model(described: dict
         assert all(p["required"] for p in parameters if p["in"] == "path")
 
 
+def test_numbers_of_a_query_have_their_bounds(described: dict[str, Any]) -> None:
+    numbers = [
+        parameter["schema"]
+        for operation in OPERATIONS
+        for parameter in entry(described, operation)["parameters"]
+        if parameter["schema"].get("type") == "integer"
+    ]
+    assert len(numbers) > 20
+    assert [schema for schema in numbers if "minimum" not in schema] == []
+
+
 def test_bodies_and_answers_are_the_very_models(described: dict[str, Any]) -> None:
     schemas = described["components"]["schemas"]
     for operation in OPERATIONS:
