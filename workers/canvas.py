@@ -42,6 +42,8 @@ class Canvas:
 
     def complete(self, task_id: str, result: dict[str, Any]) -> None:
         """What Celery does at the end of a task: send what follows, store the result, count its part of a chord."""
+        if self._app.conf.result_backend is None:
+            return
         follows = self.take(task_id) or {}
         lineage = {"parent_id": task_id, "root_id": follows.get("root_id")}
         for callback in follows.get("callbacks") or ():

@@ -84,13 +84,21 @@ class DirectExecs:
                 raise answer or SandloomError()
             self._node.commands.run(answer.key, answer.generation)
             record = exec_answer(self._wait(answer.key))
-            if task_id in self._kept and self._canvas.take(task_id) is None:
-                raise Ignore  # whoever ended the exec went on from here
+            if not self._goes_on(task_id):
+                raise Ignore
             return record
         finally:
             with self._lock:
                 self._kept.discard(task_id)
                 self._numbers = {n: held for n, held in self._numbers.items() if held[0] != task_id}
+
+    def _goes_on(self, task_id: str) -> bool:
+        """Whether what follows is Celery's to send; otherwise whoever ended the exec has done it."""
+        try:
+            return task_id not in self._kept or self._canvas.take(task_id) is not None
+        except Exception:
+            log.exception("nobody knows whether what follows a task was sent", task_id=task_id)
+            return True
 
     def _wait(self, key: ExecKey) -> Exec:
         """The record once it is terminal; usually it is at once, unless the exec runs somewhere else.

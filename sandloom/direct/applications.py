@@ -18,6 +18,8 @@ _SHARED = (
     "result_backend_transport_options",
 )  # fmt: skip
 
+_HIDDEN = {"argsrepr": REDACTED, "kwargsrepr": REDACTED}
+
 
 def add_tasks(app: Celery, shared: Mapping[str, Any], seal: Callable[..., Signature[Any]]) -> None:
     """``shared``: the settings of a deployment's client. ``seal`` makes a signature of a task and its arguments."""
@@ -43,11 +45,18 @@ class DirectTask(Task):  # type: ignore[type-arg]
         raise NotImplementedError(f"{self.name} is carried out by Sandloom's workers: send it with delay")
 
     def apply_async(self, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
-        """As for every task. ``kwargs`` is what REST takes, and ``sandbox_id``; or the envelope of a signature."""
-        if set(kwargs or ()) != {"envelope"}:
-            if args:
-                raise TypeError(f"{self.name} takes arguments by name only")
-            valid_seconds = SIGNATURE_VALID_SECONDS if self.name == EXEC else CALL_SECONDS
-            kwargs = self._seal(self.name, kwargs or {}, valid_seconds=valid_seconds).kwargs
-        hidden = {"argsrepr": REDACTED, "kwargsrepr": REDACTED}
-        return super().apply_async((), kwargs, *rest, **{**hidden, **options})
+        """As for every task; ``kwargs`` is what REST takes, and ``sandbox_id``."""
+        return super().apply_async((), self._sealed(args, kwargs), *rest, **{**_HIDDEN, **options})
+
+    def signature(self, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
+        """Sealed at once, and immutable: what follows in a chain is sent by a worker, which has no key for it."""
+        return super().signature((), self._sealed(args, kwargs), *rest, **{**_HIDDEN, **options, "immutable": True})
+
+    def _sealed(self, args: Any, kwargs: Any) -> Any:
+        """``kwargs``, or the envelope that they are already."""
+        if set(kwargs or ()) == {"envelope"}:
+            return kwargs
+        if args:
+            raise TypeError(f"{self.name} takes arguments by name only")
+        valid_seconds = SIGNATURE_VALID_SECONDS if self.name == EXEC else CALL_SECONDS
+        return self._seal(self.name, kwargs or {}, valid_seconds=valid_seconds).kwargs

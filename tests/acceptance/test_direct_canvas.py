@@ -173,6 +173,11 @@ def test_an_application_of_somebody_else_has_the_tasks_and_may_follow_them(clien
         followed = chain(box.exec_signature(["echo", "four"]), tasks["theirs.size"].s(), app=theirs.app).apply_async()
         assert followed.get(timeout=LONG_SECONDS) == len("four\n")
         many = [{**arguments, "exec_id": f"group-{n}", "exec_scope": f"scope-{n}"} for n in range(2)]
+        steps = [{**arguments, "exec_id": f"step-{n}", "argv": ["sh", "-c", f"echo {n} >> steps"]} for n in range(2)]
+        chain(*(tasks["sandloom.exec"].s(**step) for step in steps), app=theirs.app).apply_async().get(
+            timeout=LONG_SECONDS
+        )
+        assert box.files.read("/workspace/steps") == b"0\n1\n"
         together = group(tasks["sandloom.exec"].s(**one) for one in many)
         assert len(together.apply_async().get(timeout=LONG_SECONDS)) == 2
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import venv
@@ -37,8 +38,12 @@ print(sorted({name.split(".")[0] for name in sys.modules} & {"flask", "sqlalchem
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of the new environment."""
     directory = tmp_path_factory.mktemp("alone")
+    source = directory / "source"
+    shutil.copytree(ROOT / "sandloom", source / "sandloom", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copyfile(ROOT / name, source / name)
     build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(directory)]
-    subprocess.run([*build, str(ROOT)], check=True, capture_output=True)
+    subprocess.run([*build, str(source)], check=True, capture_output=True)
     (wheel,) = directory.glob("*.whl")
     venv.create(directory / "venv", with_pip=True)
     interpreter = directory / "venv" / "bin" / "python"
