@@ -6,7 +6,11 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
+
 from api.event_log import event_data
+from sandloom.contracts.rest import Answer
 from sandloom.execs.records import Event
 
 SSE = "text/event-stream"
@@ -19,6 +23,26 @@ class Batches(Protocol):
     finished: bool
 
     def __iter__(self) -> Iterator[list[Event]]: ...
+
+
+class SentEvent(Answer):
+    """A server-sent event. The last one is `end`, without an id."""
+
+    id: str | SkipJsonSchema[None] = Field(None, description="the seq")
+    event: str
+    data: str = Field(description="a JSON object, in one line")
+
+
+class EventLine(Answer):
+    """An event as a line of its own; empty lines say that the stream lives. The last one is `end`, without an id."""
+
+    id: int | SkipJsonSchema[None] = Field(None, description="the seq")
+    event: str
+    data: dict[str, Any]
+
+
+#: As they are documented.
+EVENTS: dict[str, type[Answer]] = {SSE: SentEvent, NDJSON: EventLine}
 
 
 def event_entry(event: Event) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from api.event_formats import event_entry
 from api.event_log import first_page
 from api.services import Services
 from sandloom.clock import monotonic_seconds
@@ -17,16 +18,23 @@ from sandloom.ids import ExecKey
 _SLICE_SECONDS = 2.0
 
 
+class EventEntry(Answer):
+    id: int = Field(description="the seq")
+    event: str
+    data: dict[str, Any]
+
+
 class EventPoll(Answer):
     """Events behind the cursor. ``ended``: nothing comes after these."""
 
-    events: list[dict[str, Any]]
+    events: list[EventEntry]
     next: int = Field(description="the cursor for the next call")
     ended: bool
 
     @classmethod
-    def of(cls, page: EventPage, after: int, entries: list[dict[str, Any]]) -> EventPoll:
+    def of(cls, page: EventPage, after: int) -> EventPoll:
         next_cursor = page.events[-1].seq if page.events else after
+        entries = [EventEntry(**event_entry(event)) for event in page.events]
         return cls(events=entries, next=next_cursor, ended=page.terminal and next_cursor >= page.last_seq)
 
 

@@ -12,7 +12,7 @@ from flask import Flask, Request, Response
 from api.request_ids import ENVIRON_KEY
 from sandloom.errors import SandloomError
 from sandloom.mcp.rest import Ask, Reply
-from sandloom.sdk.transport import address
+from sandloom.sdk.http import address
 from sandloom.telemetry import get_logger
 
 #: Who calls, in whose name, over which connection; everything else belongs to the outer request alone.

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
+from api.event_formats import EVENTS
+from api.openapi_answers import header_components, responses
 from api.operations import Operation
-from api.problems import CONTENT_TYPE
 from api.public import PUBLIC_PATHS
+from sandloom.broker.api_keys import KEY_ID_PATTERN
 from sandloom.contracts.rest import Problem
-from sandloom.ids import NAME_PATTERN
+from sandloom.ids import NAME_PATTERN, RESERVED_NAMES, TEMPLATE_NAME_PATTERN, TENANT_PATTERN, WORKER_ID_PATTERN
 
 _REFERENCE = "#/components/schemas/{model}"
-_STATUS = {
-    200: "Done.", 202: "Accepted; it goes on.", 204: "Nothing comes after this cursor.", 206: "The range.",
-    400: "An error of JSON-RPC, or a problem.", 404: "JSON-RPC: there is no such method.",
-}  # fmt: skip
 _References = Mapping[Any, dict[str, Any]]  # by model and mode
+#: Of the names in an address that are not a sandbox's or a command's.
+_PATH_PATTERNS = {"key_id": KEY_ID_PATTERN, "name": f"^{TEMPLATE_NAME_PATTERN}$", "worker_id": WORKER_ID_PATTERN}
 
 
 def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
@@ -29,8 +28,7 @@ def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
     references, definitions = models_json_schema(_models(operations), ref_template=_REFERENCE)
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        address = re.sub(r"<(\w+)>", r"{\1}", operation.rule)
-        paths.setdefault(address, {})[operation.method.lower()] = _operation(operation, references)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, references)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -43,29 +41,35 @@ def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": definitions.get("$defs", {}),
+            "headers": header_components(),
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
 def _models(operations: Iterable[Operation]) -> list[tuple[type[BaseModel], JsonSchemaMode]]:
-    found: dict[tuple[type[BaseModel], JsonSchemaMode], None] = {(Problem, "serialization"): None}
+    found: dict[tuple[type[BaseModel], JsonSchemaMode], None] = {(Problem, "validation"): None}
     for operation in operations:
         if operation.body is not None:
             found[(operation.body, "validation")] = None
-        for answer in operation.answers.values():
-            if isinstance(answer, type):
-                found[(answer, "serialization")] = None
+        for model in operation.models():
+            found[_answer(model)] = None
     return list(found)
 
 
+def _answer(model: type[BaseModel]) -> tuple[type[BaseModel], JsonSchemaMode]:
+    """Answers hold every field, also one that has a default; events are not made from their models."""
+    return model, "validation" if model in EVENTS.values() else "serialization"
+
+
 def _operation(operation: Operation, references: _References) -> dict[str, Any]:
+    answers = {model: references[_answer(model)] for model in operation.models()}
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": [operation.tag],
         "parameters": [*_path(operation), *_query(operation), *_headers(operation)],
-        "responses": _responses(operation, references),
+        "responses": responses(operation, answers, references[(Problem, "validation")]),
     }
     if operation.rule in PUBLIC_PATHS:
         described["security"] = []
@@ -75,47 +79,56 @@ def _operation(operation: Operation, references: _References) -> dict[str, Any]:
             "content": {"application/json": {"schema": references[(operation.body, "validation")]}},
         }
     if operation.raw_body:
-        described["requestBody"] = {"required": True, "content": {"application/octet-stream": {"schema": {}}}}
+        schema = {"type": "string", "format": "binary"}
+        described["requestBody"] = {"required": True, "content": {"application/octet-stream": {"schema": schema}}}
     return described
 
 
-def _responses(operation: Operation, references: _References) -> dict[str, Any]:
-    responses: dict[str, Any] = {}
-    for status, answer in operation.answers.items():
-        entry: dict[str, Any] = {"description": _STATUS[status]}
-        responses[str(status)] = entry
-        if isinstance(answer, type):
-            entry["content"] = {"application/json": {"schema": references[(answer, "serialization")]}}
-        elif answer:
-            entry["content"] = {answer: {"schema": {"type": "string"}}}
-    problem = references[(Problem, "serialization")]
-    responses["default"] = {
-        "description": "A problem; `code` names it.", "content": {CONTENT_TYPE: {"schema": problem}},
-    }  # fmt: skip
-    return responses
-
-
 def _path(operation: Operation) -> list[dict[str, Any]]:
-    schema = {"type": "string", "pattern": NAME_PATTERN}
-    return [{"name": name, "in": "path", "required": True, "schema": schema} for name in operation.path_names]
+    return [
+        {"name": name, "in": "path", "required": True, "schema": _path_schema(name)} for name in operation.path_names
+    ]
+
+
+def _path_schema(name: str) -> dict[str, Any]:
+    if name in _PATH_PATTERNS:
+        return {"type": "string", "pattern": _PATH_PATTERNS[name]}
+    return {"type": "string", "pattern": NAME_PATTERN, "not": {"enum": sorted(RESERVED_NAMES)}}
 
 
 def _query(operation: Operation) -> list[dict[str, Any]]:
     if operation.query is None:
         return []
     schema = operation.query.model_json_schema()
-    required = schema.get("required", [])
+    required, definitions = schema.get("required", []), schema.get("$defs", {})
     return [
-        {"name": name, "in": "query", "required": name in required, "schema": _inlined(part, schema.get("$defs", {}))}
+        {
+            "name": name,
+            "in": "query",
+            "required": name in required,
+            "schema": _without_null(_inlined(part, definitions)),
+        }
         for name, part in schema.get("properties", {}).items()
     ]
 
 
 def _headers(operation: Operation) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "in": "header", "required": False, "description": text, "schema": {"type": "string"}}
-        for name, text in operation.request_headers.items()
-    ]
+    own = [_header(name, text, {"type": "string"}) for name, text in operation.request_headers.items()]
+    if operation.rule in PUBLIC_PATHS:
+        return own
+    tenant = {"type": "string", "pattern": TENANT_PATTERN}
+    return [*own, _header("X-Sandbox-Tenant", "The tenant that an operator speaks for.", tenant)]
+
+
+def _header(name: str, text: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "description": text, "schema": schema}
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """What is not in a query is not there: it has no null."""
+    kept = [part for part in schema.get("anyOf", ()) if part != {"type": "null"}]
+    rest = {name: value for name, value in schema.items() if name != "anyOf" and (name, value) != ("default", None)}
+    return {**kept[0], **rest} if len(kept) == 1 else schema
 
 
 def _inlined(part: Any, definitions: dict[str, Any]) -> Any:

@@ -18,6 +18,8 @@ from pydantic import BaseModel
 
 from api.auth import Principal
 from api.bodies import has_body, read_json
+from api.public import PUBLIC_PATHS
+from api.raises import EVERY_CALL, WITH_BODY, WITH_RAW_BODY, WITH_TOKEN, Errors
 from api.services import Services
 from api.validation import check_name, check_query_text, validate_query
 from sandloom.contracts.refusals import validated
@@ -27,6 +29,8 @@ from sandloom.tenants.records import KeyScope
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 View = Callable[..., Response]
+#: A model, or the content type of what has none; both where the request decides; "" is no body.
+Answers = type[BaseModel] | str | Mapping[str, type[BaseModel]]
 #: Enough for every body without file content or a command line.
 SMALL_BODY_BYTES = 256 * 1024
 _PATH_NAME = re.compile(r"<(\w+)>")
@@ -56,7 +60,7 @@ class Operation:
     rule: str
     view: View
     tag: str
-    answers: Mapping[int, type[BaseModel] | str]  # by status; a text is a content type without a model
+    answers: Mapping[int, Answers]  # by status
     body: type[BaseModel] | None
     body_optional: bool
     raw_body: bool
@@ -65,14 +69,45 @@ class Operation:
     request_headers: Mapping[str, str]
     scope: KeyScope
     operators_only: bool
+    answer_headers: Mapping[int, tuple[str, ...]]  # beyond those of every answer
+    raises: Errors  # beyond those of every call
 
     @property
     def name(self) -> str:
         return self.view.__name__
 
     @property
+    def path(self) -> str:
+        """The address as OpenAPI writes it."""
+        return _PATH_NAME.sub(r"{\1}", self.rule)
+
+    @property
     def path_names(self) -> list[str]:
         return _PATH_NAME.findall(self.rule)
+
+    @property
+    def errors(self) -> Errors:
+        """All that it may raise, each once."""
+        found = list(EVERY_CALL)
+        if self.rule not in PUBLIC_PATHS:
+            found += WITH_TOKEN
+        if self.body is not None:
+            found += WITH_BODY
+        if self.raw_body:
+            found += WITH_RAW_BODY
+        return tuple(dict.fromkeys([*found, *self.raises]))
+
+    def models(self) -> list[type[BaseModel]]:
+        """Those of its answers."""
+        contents = [self.contents(status) for status in self.answers]
+        return [model for content in contents for model in content.values() if model is not None]
+
+    def contents(self, status: int) -> Mapping[str, type[BaseModel] | None]:
+        """What an answer of this status may hold, by content type."""
+        found = self.answers[status]
+        if isinstance(found, str):
+            return {found: None} if found else {}
+        return found if isinstance(found, Mapping) else {"application/json": found}
 
     @property
     def summary(self) -> str:
@@ -113,13 +148,15 @@ class Group:
         self,
         method: Method,
         rule: str,
-        answers: Mapping[int, type[BaseModel] | str],
+        answers: Mapping[int, Answers],
         *,
         raw_body: bool = False,
         body_limit: Callable[[Settings], int] = lambda _settings: SMALL_BODY_BYTES,
         request_headers: Mapping[str, str] | None = None,
         scope: KeyScope | None = None,
         operators_only: bool = False,
+        answer_headers: Mapping[int, tuple[str, ...]] | None = None,
+        raises: Errors = (),
     ) -> Callable[[View], View]:
         """Declare the decorated view. ``scope``: what a tenant's key needs, by its method unless given;
         ``operators_only``: for tenants there is nothing at this address."""
@@ -141,6 +178,8 @@ class Group:
                     request_headers=request_headers or {},
                     scope=scope or (KeyScope.READ if method == "GET" else KeyScope.WRITE),
                     operators_only=operators_only,
+                    answer_headers=answer_headers or {},
+                    raises=raises,
                 )
             )
             return view

@@ -25,15 +25,19 @@ def _flag(value: object) -> object:
     return {"true": True, "1": True, "false": False, "0": False}.get(str(value).lower(), value)
 
 
-Whole = Annotated[StrictInt, BeforeValidator(_whole)]
+#: For a StrictInt with its bounds. It stands last: bounds behind it would be missing in the OpenAPI document.
+Whole = BeforeValidator(_whole)
 Flag = Annotated[StrictBool, BeforeValidator(_flag)]
-QueryGeneration = Annotated[Whole, Field(ge=1, le=2**63 - 1)]
-Offset = Annotated[Whole, Field(ge=0, le=2**31 - 1)]
-WaitSeconds = Annotated[Whole, Field(ge=0, le=86_400, description="seconds; bounded by the deployment's longest wait")]
+QueryGeneration = Annotated[StrictInt, Field(ge=1, le=2**63 - 1), Whole]
+Offset = Annotated[StrictInt, Field(ge=0, le=2**31 - 1), Whole]
+Limit = Annotated[StrictInt, Field(ge=1), Whole]
+WaitSeconds = Annotated[
+    StrictInt, Field(ge=0, le=86_400, description="seconds; bounded by the deployment's longest wait"), Whole
+]
 
 
 class Page(Body):
-    limit: Annotated[Whole, Field(ge=1, le=200)] = 50
+    limit: Annotated[StrictInt, Field(ge=1, le=200), Whole] = 50
     offset: Offset = 0
 
 
@@ -97,7 +101,7 @@ class FileQuery(PlaceBody):
 
 
 class ListQuery(FileQuery):
-    limit: Annotated[Whole, Field(ge=1)] | None = None
+    limit: Limit | None = None
     offset: Offset = 0
     cursor: Annotated[Text, Field(max_length=4096)] | None = None
 
@@ -106,7 +110,7 @@ class GlobQuery(Body):
     pattern: Pattern
     path: SandboxPath = "/workspace"
     generation: QueryGeneration
-    limit: Annotated[Whole, Field(ge=1)] | None = None
+    limit: Limit | None = None
 
 
 class RawWriteQuery(FileQuery):

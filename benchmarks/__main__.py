@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import crowd, held, idle, kept
+from benchmarks import crowd, held, idle, kept, starts
 from benchmarks.bare import BEST_AT_ONCE, Floor
 from benchmarks.burst import Burst, Target, alternate, ratio
 from benchmarks.engine import engine
@@ -24,7 +24,7 @@ from benchmarks.service import Service, embedded, fleet
 from benchmarks.workloads import Commands, EarlierShape, Lives, budget, files
 
 CONSOLE = Console(width=140)
-COMMANDS = ("engine", "embedded", "fleet", "files", "kept")
+COMMANDS = ("starts", "engine", "embedded", "fleet", "files", "kept")
 #: What is asked of a worker beside commands: not in the short run unless it is asked for.
 NODE = ("lives", "idle", "held", "crowd")
 #: ``lives`` at once: create and release wait for disks and messages, so more of them find the best rate.
@@ -56,6 +56,8 @@ def main() -> None:
     scale = FULL if options.full else SHORT
     with Floor() as floor:
         floor.burst(10, BEST_AT_ONCE)
+        if "starts" in options.only:
+            measure_lines("programs that start", starts.imports(), floor, scale.pairs)
         if "engine" in options.only:
             measure_engine(floor, scale)
         for name, start in (("embedded", embedded), ("fleet", fleet)):

@@ -16,8 +16,10 @@ _NAME = re.compile(NAME_PATTERN.replace("$", r"\Z"))
 #: Names of templates, which become names of directories.
 TEMPLATE_NAME_PATTERN = r"[a-z0-9][a-z0-9._-]{0,63}"
 _TEMPLATE = re.compile(rf"{TEMPLATE_NAME_PATTERN}\Z")
-_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
-_WORKER = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
+WORKER_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
+_WORKER = re.compile(WORKER_ID_PATTERN.replace("$", r"\Z"))
+TENANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+_TENANT = re.compile(TENANT_PATTERN.replace("$", r"\Z"))
 
 
 class SandboxKey(NamedTuple):

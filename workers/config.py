@@ -17,6 +17,7 @@ from sandloom.broker.queues import (
     tls_options,
     transport_options,
 )  # fmt: skip
+from sandloom.direct.routing import foreign_router, task_router
 from sandloom.settings import Settings
 
 #: Direct clients collect a result within this; the record itself stays readable for HISTORY_RETENTION_DAYS.
@@ -68,6 +69,8 @@ def _messages() -> dict[str, Any]:
         "task_reject_on_worker_lost": False,
         # A doorbell that nobody hears is rung again from its row; a message needs to survive no restart of a worker.
         "task_track_started": False,
+        # What follows in a chain or chord goes to the owner, or to whoever consumes the tasks of others.
+        "task_routes": (task_router, foreign_router),
         # Retrying is for rows to decide, never for a publisher that holds a thread.
         "task_publish_retry": False,
     }

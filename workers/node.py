@@ -29,6 +29,7 @@ from sandloom.reclaim.policy import LEASE_MARGIN_SECONDS
 from sandloom.settings import Settings
 from sandloom.telemetry import get_logger
 from workers.app import create_celery
+from workers.canvas import Canvas
 from workers.channel import Channel
 from workers.commands import Commands, Engine
 from workers.context import NodeContext
@@ -183,10 +184,11 @@ class Node:
     def _build_front(self, identity: Identity) -> None:
         settings, services = self._settings, self._services
         app = create_celery(settings, worker_queues(identity.worker_id, settings.broker_url))
-        direct = DirectExecs(self._context)
+        canvas = Canvas(app)
+        direct = DirectExecs(self._context, canvas)
         slots = settings.worker_exec_slots
         self._lane = CommandLane(slots, max(WAITING_IN_MEMORY, slots), lambda: self._sweeper.wake())
-        results = Results(app)
+        results = Results(canvas)
         self._announcer = Announcer(services.execs, services.bus, results)
         self._lanes = ControlLanes()
         elsewhere = partial(self._lanes.submit, Lane.LIFECYCLE)

@@ -51,13 +51,20 @@ class Delivery:
 
     def kwargs(self) -> dict[str, Any]:
         """The keyword arguments. Raises ValueError, or what kombu raises, for a body that is none of ours."""
-        body = self._body
-        if self._content_type:
-            body = loads(body, self._content_type, self._encoding, accept={"application/json"})
-        args, kwargs, _embed = body
+        args, kwargs, _ = self._loaded()
         if args or not isinstance(kwargs, dict):
             raise ValueError("arguments must be given by name")
         return kwargs
+
+    def canvas(self) -> dict[str, Any]:
+        """What follows the task in its chain, chord or callbacks, and of which group it is a part."""
+        _, _, follows = self._loaded()
+        return {**follows, **{name: self.request.get(name) for name in ("group", "group_index", "root_id")}}
+
+    def _loaded(self) -> Any:
+        if not self._content_type:
+            return self._body
+        return loads(self._body, self._content_type, self._encoding, accept={"application/json"})
 
     def acknowledge(self) -> None:
         self._owner.acknowledge()

@@ -31,6 +31,7 @@ from sandloom.tenants.service import Tenants
 from sandloom.tenants.usage import Usage
 from workers.app import WorkerApp
 from workers.broker_cleaning import BrokerCleaning
+from workers.canvas import Canvas
 from workers.context import Keys
 from workers.maintenance import Maintenance
 from workers.post import FleetPost
@@ -79,7 +80,7 @@ class Services:
             self.publisher,
             self.post,
             self.bus,
-            Results(app),
+            Results(Canvas(app)),
             BrokerCleaning(
                 UnusedQueues(self.db, reclaim_policy(self.settings)),
                 open_cleaner(self.settings.broker_url, self.settings.broker_namespace),

@@ -15,6 +15,7 @@ from api.operations import Call, Group
 
 group = Group("documents", "Documents", prefix="")
 _HTML = "text/html; charset=utf-8"
+_PAGE_HEADERS = {200: ("Content-Security-Policy",)}
 _SWAGGER_START = (
     'SwaggerUIBundle({url: "/openapi.json", dom_id: "#ui", deepLinking: true, persistAuthorization: false});'
 )
@@ -27,13 +28,13 @@ def document_openapi(call: Call) -> Response:
     return bytes_answer(_openapi(), "application/json")
 
 
-@group.operation("GET", "/docs", {200: "text/html"})
+@group.operation("GET", "/docs", {200: "text/html"}, answer_headers=_PAGE_HEADERS)
 def document_swagger(call: Call) -> Response:
     """Swagger UI."""
     return _page_answer(*_swagger())
 
 
-@group.operation("GET", "/redoc", {200: "text/html"})
+@group.operation("GET", "/redoc", {200: "text/html"}, answer_headers=_PAGE_HEADERS)
 def document_redoc(call: Call) -> Response:
     """ReDoc."""
     return _page_answer(*_redoc())

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from flask import Response
 
+from api import raises
 from api.answers import answer
 from api.connection import client_watch
-from api.event_formats import FORMATS, NDJSON, SSE, event_entry
+from api.event_formats import EVENTS, FORMATS, NDJSON, SSE
 from api.event_log import EventReader, first_page, parse_cursor
 from api.event_poll import EventPoll, poll_events
 from api.fence import fence
@@ -26,8 +27,10 @@ _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 @group.operation(
     "GET",
     "/sandboxes/<sandbox_id>/exec/<exec_id>/events",
-    {200: SSE, 204: ""},
+    {200: {"application/json": EventPoll, **EVENTS}, 204: ""},
     request_headers={"Last-Event-ID": "The last seq that the client has; goes before `after`."},
+    answer_headers={200: ("X-Accel-Buffering",)},
+    raises=raises.STREAMED,
 )
 def exec_events(call: Call, sandbox_id: str, exec_id: str, query: EventsQuery) -> Response:
     """Follow a command's events as SSE, as NDJSON by `Accept`, or with `wait` as one JSON answer."""
@@ -41,7 +44,7 @@ def exec_events(call: Call, sandbox_id: str, exec_id: str, query: EventsQuery) -
     if query.wait is not None:
         seconds = min(query.wait, call.services.settings.max_foreground_wait_seconds)
         page = poll_events(call.services, key, page, after, seconds, gone)
-        return answer(EventPoll.of(page, after, [event_entry(event) for event in page.events]))
+        return answer(EventPoll.of(page, after))
     wanted = call.request.accept_mimetypes.best_match([SSE, NDJSON], default=SSE)
     if call.request.method == "HEAD":
         return Response(content_type=wanted, headers=_STREAM_HEADERS)

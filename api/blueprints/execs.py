@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flask import Response
 
+from api import raises
 from api.answers import answer
 from api.connection import client_watch
 from api.fence import fence
@@ -30,6 +31,8 @@ _MAX_BODY_BYTES = 48 << 20
     {200: ExecAnswer, 202: ExecAnswer},
     body_limit=lambda _settings: _MAX_BODY_BYTES,
     request_headers={"Prefer": "`wait=N` (seconds) bounds the wait, `respond-async` does without it."},
+    answer_headers={200: ("Preference-Applied",), 202: ("Preference-Applied", "Location", "Retry-After")},
+    raises=raises.STARTED,
 )
 def start_exec(call: Call, sandbox_id: str, query: NoQuery, body: ExecBody) -> Response:
     """Run a command; 200 with its record when it ended in time, else 202 with the record so far."""
@@ -42,7 +45,7 @@ def start_exec(call: Call, sandbox_id: str, query: NoQuery, body: ExecBody) -> R
     return _started(record, preference.applied)
 
 
-@group.operation("GET", "/sandboxes/<sandbox_id>/exec", {200: ExecList})
+@group.operation("GET", "/sandboxes/<sandbox_id>/exec", {200: ExecList}, raises=raises.KNOWN)
 def list_execs(call: Call, sandbox_id: str, query: Page) -> Response:
     """List a sandbox's commands, newest first, without output."""
     records, total = call.services.execs.list(call.sandbox(sandbox_id), query.limit, query.offset)
@@ -50,7 +53,13 @@ def list_execs(call: Call, sandbox_id: str, query: Page) -> Response:
     return answer(ExecList(execs=page, total=total, limit=query.limit, offset=query.offset))
 
 
-@group.operation("GET", "/sandboxes/<sandbox_id>/exec/<exec_id>", {200: ExecAnswer})
+@group.operation(
+    "GET",
+    "/sandboxes/<sandbox_id>/exec/<exec_id>",
+    {200: ExecAnswer},
+    answer_headers={200: ("Retry-After",)},
+    raises=raises.OF_EXEC,
+)
 def get_exec(call: Call, sandbox_id: str, exec_id: str, query: ExecQuery) -> Response:
     """Show a command's record; `wait` answers when it ends, at the latest after that many seconds."""
     fence(call, sandbox_id, query.generation)
@@ -60,7 +69,7 @@ def get_exec(call: Call, sandbox_id: str, exec_id: str, query: ExecQuery) -> Res
     return answer(exec_answer(record, query.encoding), headers={} if record.terminal else {"Retry-After": "1"})
 
 
-@group.operation("POST", "/sandboxes/<sandbox_id>/exec/<exec_id>/cancel", {200: CancelAnswer})
+@group.operation("POST", "/sandboxes/<sandbox_id>/exec/<exec_id>/cancel", {200: CancelAnswer}, raises=raises.OF_EXEC)
 def cancel_exec(
     call: Call, sandbox_id: str, exec_id: str, query: OptionalGeneration, body: OptionalGenerationBody | None
 ) -> Response:

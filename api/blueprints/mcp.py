@@ -7,6 +7,7 @@ from typing import Any, Literal
 from flask import Response, current_app
 from pydantic import Field
 
+from api import raises
 from api.allowed_hosts import check_host
 from api.answers import bytes_answer
 from api.inner_calls import InnerCalls
@@ -37,6 +38,7 @@ class McpMessage(Body):
     {200: _JSON, 202: "", 400: _JSON, 404: _JSON},
     # Each call inside is checked for the scope of its own route.
     scope=KeyScope.READ,
+    raises=raises.OVER_MCP,
     body_limit=lambda _settings: MAX_BODY_BYTES,
     request_headers={"MCP-Protocol-Version": "The version of the protocol.", "Accept": "`application/json`."},
 )

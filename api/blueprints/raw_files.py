@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from flask import Response
 
+from api import raises
 from api.answers import answer
 from api.byte_stream import body_pieces
 from api.operations import Call, Group
@@ -24,6 +25,11 @@ _TAR = "application/x-tar"
     "/sandboxes/<sandbox_id>/files/raw",
     {200: _BYTES, 206: _BYTES},
     request_headers={"Range": "One range of bytes."},
+    answer_headers={
+        200: ("Accept-Ranges", "Content-Disposition"),
+        206: ("Accept-Ranges", "Content-Disposition", "Content-Range"),
+    },
+    raises=raises.RANGE,
 )
 def read_raw_file(call: Call, sandbox_id: str, query: FileQuery) -> Response:
     """Stream a regular file, or one range of it."""
@@ -46,7 +52,7 @@ def read_raw_file(call: Call, sandbox_id: str, query: FileQuery) -> Response:
     return response
 
 
-@group.operation("PUT", "/sandboxes/<sandbox_id>/files/raw", {200: FileChange}, raw_body=True)
+@group.operation("PUT", "/sandboxes/<sandbox_id>/files/raw", {200: FileChange}, raw_body=True, raises=raises.UPLOADED)
 def write_raw_file(call: Call, sandbox_id: str, query: RawWriteQuery) -> Response:
     """Replace a file at once with the bytes of the body."""
     most = call.services.settings.max_raw_file_bytes
@@ -63,7 +69,13 @@ def write_raw_file(call: Call, sandbox_id: str, query: RawWriteQuery) -> Respons
     return answer(FileChange.model_validate(changed))
 
 
-@group.operation("GET", "/sandboxes/<sandbox_id>/archive", {200: _TAR})
+@group.operation(
+    "GET",
+    "/sandboxes/<sandbox_id>/archive",
+    {200: _TAR},
+    answer_headers={200: ("Content-Disposition",)},
+    raises=raises.TRANSFERRED,
+)
 def read_archive(call: Call, sandbox_id: str, query: FileQuery) -> Response:
     """Stream the content of a directory, or a file, as a tar archive."""
     slot = _slot(call)
@@ -79,7 +91,7 @@ def read_archive(call: Call, sandbox_id: str, query: FileQuery) -> Response:
     return response
 
 
-@group.operation("PUT", "/sandboxes/<sandbox_id>/archive", {200: ArchiveAnswer}, raw_body=True)
+@group.operation("PUT", "/sandboxes/<sandbox_id>/archive", {200: ArchiveAnswer}, raw_body=True, raises=raises.EXTRACTED)
 def write_archive(call: Call, sandbox_id: str, query: FileQuery) -> Response:
     """Extract a tar archive into a directory; links are stored and never followed."""
     call.services.tenants.demand_room(call.tenant_id)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from flask import Response
 
+from api import raises
 from api.answers import answer
 from api.operations import Call, Group
 from api.queries import NoQuery, Page, UsageQuery
@@ -40,7 +41,7 @@ def list_keys(call: Call, query: Page) -> Response:
     return answer(KeyList(keys=page, total=total, limit=query.limit, offset=query.offset))
 
 
-@group.operation("DELETE", "/admin/keys/<key_id>", {200: KeyAnswer}, operators_only=True)
+@group.operation("DELETE", "/admin/keys/<key_id>", {200: KeyAnswer}, raises=raises.OF_KEY, operators_only=True)
 def revoke_key(call: Call, key_id: str, query: NoQuery) -> Response:
     """End a key of the tenant for good."""
     return answer(key_answer(call.services.keys.revoke(call.tenant_id, key_id)))

@@ -21,7 +21,8 @@ PREFIX: Final = "slk_"
 _TEXT: Final = re.compile(
     r"slk_(([A-Za-z0-9][A-Za-z0-9_.-]{0,63}):[0-9a-f]{12}):([A-Za-z0-9_-]{32})([A-Za-z0-9_-]{43})\Z"
 )
-_KEY_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}:[0-9a-f]{12}\Z")
+KEY_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}:[0-9a-f]{12}$"
+_KEY_ID: Final = re.compile(KEY_ID_PATTERN.replace("$", r"\Z"))
 
 
 @dataclass(frozen=True, slots=True)

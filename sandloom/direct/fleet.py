@@ -26,16 +26,16 @@ from sandloom.broker.queues import (
 )
 from sandloom.contracts.rest import RouteAnswer
 from sandloom.contracts.templates import TemplateAnswer, TemplateList
+from sandloom.direct.applications import add_tasks
 from sandloom.direct.results import await_result
 from sandloom.direct.routing import QUEUE_HEADER, task_router
 from sandloom.direct.sandbox import FleetSandbox
-from sandloom.direct.tasks import LIST_TEMPLATES, RESOLVE, UNPUBLISH_TEMPLATE, checked_arguments
+from sandloom.direct.tasks import CALL_SECONDS, LIST_TEMPLATES, RESOLVE, UNPUBLISH_TEMPLATE, checked_arguments
 from sandloom.errors import DirectTasksOff, EnvelopeRefused, SettingsInvalid, Unavailable
 from sandloom.ids import DEFAULT_TENANT
 
 #: The default of SANDBOX_BROKER_NAMESPACE.
 DEFAULT_NAMESPACE: Final = "sandloom"
-CALL_SECONDS: Final = 60.0
 #: A client may be far away from the broker; a worker's publisher is not.
 SOCKET_TIMEOUT_SECONDS: Final = 5.0
 
@@ -91,6 +91,15 @@ class Fleet:
     def unpublish_template(self, name: str) -> TemplateAnswer:
         """Take a name out of the catalog; sandboxes that have it mounted keep it."""
         return TemplateAnswer.model_validate(self.call(UNPUBLISH_TEMPLATE, {"name": name}))
+
+    def add_tasks(self, app: Celery) -> None:
+        """Give a Celery application of yours the workers' tasks, signed by this fleet's key when they are sent:
+        ``app.tasks["sandloom.exec"].delay(sandbox_id=…, generation=…, exec_id=…, argv=[…])``.
+
+        Its broker, result backend and their namespace become the deployment's, so that what follows in a chain or
+        chord reaches its own workers. Call it where the application is made, before anything is sent or consumed.
+        """
+        add_tasks(app, self.app.conf, self.signature)
 
     def signature(
         self,

@@ -11,6 +11,8 @@ from sandloom.ids import is_worker_id
 
 #: A message header with the queue that resolve told. It is part of a signature's options, so it survives a chain.
 QUEUE_HEADER: Final = "sandloom_queue"
+#: What applications consume that name no queue of their own.
+CELERY_QUEUE: Final = "celery"
 _WORKER_PREFIX: Final = worker_queue("")
 
 
@@ -33,6 +35,22 @@ def task_router(
         # On RabbitMQ: an error for the sender where the owner's queue is gone, instead of silence.
         return {"queue": owner_queue(owner), "mandatory": True}
     return {"queue": queue(DISPATCH_QUEUE)}
+
+
+def foreign_router(
+    name: str,
+    args: Any = None,
+    kwargs: Any = None,
+    options: Mapping[str, Any] | None = None,
+    task: Any = None,
+    **extra: Any,
+) -> dict[str, Any] | None:
+    """For the workers' ``task_routes``: tasks of other applications, which follow one of ours in a chain or chord, go
+    to the queue that their signature names, Celery's own default otherwise. It is theirs to declare."""
+    if name.startswith(("sandloom.", "celery.")):
+        return None
+    wanted = (options or {}).get("queue")
+    return {"queue": queue(wanted if isinstance(wanted, str) else CELERY_QUEUE, declared=False)}
 
 
 def is_owner_queue(name: object) -> TypeGuard[str]:

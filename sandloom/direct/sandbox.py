@@ -12,6 +12,7 @@ from sandloom.contracts.files import FileEntry, FileList, GlobAnswer, GrepAnswer
 from sandloom.contracts.rest import RouteAnswer
 from sandloom.contracts.templates import TemplateAnswer, TemplateList
 from sandloom.direct import tasks
+from sandloom.errors import StaleRoute
 from sandloom.ids import new_id
 from sandloom.sdk.results import Result
 
@@ -22,16 +23,20 @@ if TYPE_CHECKING:
 #: largest): together the longest that a result is waited for.
 QUEUE_SECONDS: Final = 3_600.0
 LONGEST_RUN_SECONDS: Final = 86_400.0
-SIGNATURE_VALID_SECONDS: Final = 86_400.0
 #: Suspending, resuming and copying may move all the files of a sandbox.
 SLEEP_SECONDS: Final = 240.0
+#: What is meant for the generation that the caller knows, and for no other.
+_OF_THIS_GENERATION: Final = frozenset({tasks.SUSPEND, tasks.RELEASE})
 #: Building and attaching read or write a whole tree.
 TEMPLATE_SECONDS: Final = 700.0
 
 
 class FleetSandbox:
-    """Made by ``Fleet.sandbox``. Every call carries the generation that resolve told; ``StaleRoute`` means: resolve
-    again with ``Fleet.sandbox``."""
+    """Made by ``Fleet.sandbox``. Every call carries the generation that resolve told, and a stale one does nothing.
+
+    Then the sandbox is looked for once, and the call repeated where its files were kept. ``StaleRoute``: they were not,
+    or the sandbox was released; resolve it again with ``Fleet.sandbox``. A signature has nobody who could look.
+    """
 
     def __init__(self, fleet: Fleet, route: RouteAnswer) -> None:
         self._fleet = fleet
@@ -59,7 +64,7 @@ class FleetSandbox:
     def resume(self) -> bool:
         """Wake it, and use the route that comes back; False when it was awake."""
         answer = self._fleet.call(tasks.RESUME, {"sandbox_id": self.id}, wait_seconds=SLEEP_SECONDS)
-        self.route = RouteAnswer.model_validate({k: v for k, v in answer.items() if k in RouteAnswer.model_fields})
+        self.route = RouteAnswer.model_validate(answer)
         return bool(answer["resumed"])
 
     def fork(self, copy_id: str | None = None, *, scope: str | None = None) -> FleetSandbox:
@@ -85,7 +90,7 @@ class FleetSandbox:
         argv: Sequence[str],
         *,
         timeout: int | None = None,
-        valid_seconds: float = SIGNATURE_VALID_SECONDS,
+        valid_seconds: float = tasks.SIGNATURE_VALID_SECONDS,
         **options: Any,
     ) -> Signature[Any]:
         """A command as a ``celery.Signature``, for group, chain and chord; its result is the exec's record.
@@ -128,7 +133,26 @@ class FleetSandbox:
 
     def call(self, task: str, args: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
         """A public task of this sandbox; see ``Fleet.call``."""
-        return self._fleet.call(task, self._named(args or {}), owner_queue=self.route.worker_endpoint, **options)
+        try:
+            return self._call(task, args or {}, options)
+        except StaleRoute:
+            if task in _OF_THIS_GENERATION or not self._found_again():
+                raise
+            return self._call(task, args or {}, options)
+
+    def _call(self, task: str, args: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        return self._fleet.call(task, self._named(args), owner_queue=self.route.worker_endpoint, **options)
+
+    def _found_again(self) -> bool:
+        """Whether another generation of it, or another owner, has its files. Raises StaleRoute for a released one,
+        which nobody brings back unknowingly."""
+        generation = self.generation
+        self.resume()
+        if self.generation == generation:
+            named = {"workspace_scope_id": self.route.workspace_scope_id, "profile": self.route.profile_id}
+            answer = self._fleet.call(tasks.RESOLVE, {"sandbox_id": self.id, **named})
+            self.route = RouteAnswer.model_validate(answer)
+        return self.generation != generation and self.route.workspace in ("kept", "restored")
 
     def _named(self, args: Mapping[str, Any]) -> dict[str, Any]:
         return {"sandbox_id": self.id, "generation": self.generation, **args}

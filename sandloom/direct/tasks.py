@@ -57,6 +57,10 @@ ATTACH_TEMPLATES: Final = "sandloom.templates.attach"
 LIST_TEMPLATES: Final = "sandloom.templates.list"
 UNPUBLISH_TEMPLATE: Final = "sandloom.templates.unpublish"
 
+#: How long a request is good for: a call somebody waits for; an exec that a canvas may send much later.
+CALL_SECONDS: Final = 60.0
+SIGNATURE_VALID_SECONDS: Final = 86_400.0
+
 
 class ConnectArguments(GenerationBody):
     sandbox_id: Name

@@ -26,6 +26,12 @@ class Category(StrEnum):
     STOP = "stop"
 
 
+_REMEDIES = {
+    Category.CHANGE: "change the call",
+    Category.WAIT: "call again later",
+    Category.STOP: "ask whoever runs the service",
+}
+
 REGISTRY: dict[str, type[SandloomError]] = {}
 
 
@@ -55,6 +61,12 @@ class SandloomError(Exception):
         if value is None and self.category is Category.WAIT:
             return 1
         return value
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it: what the docstring says after its first semicolon, else by category."""
+        _, _, told = " ".join((type(self).__doc__ or "").split()).partition("; ")
+        return told.rstrip(".") or _REMEDIES[self.category]
 
     def to_problem(self) -> dict[str, Any]:
         """The RFC 9457 body (``application/problem+json``)."""

@@ -9,7 +9,7 @@ from mcp.server.stdio import stdio_server
 from sandloom.errors import Unavailable
 from sandloom.mcp.rest import Ask, Reply
 from sandloom.mcp.server import tool_server
-from sandloom.sdk.transport import address, pause_seconds, problem_of, trusted_environment, unreachable
+from sandloom.sdk.http import address, pause_seconds, problem_of, trusted_environment, unreachable
 
 _TIMEOUT_SECONDS = 60.0
 _TRIES = 4

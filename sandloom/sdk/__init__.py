@@ -1,4 +1,4 @@
-"""The REST client. ``from sandloom import Client`` is the way in."""
+"""The REST clients. ``from sandloom import Client, AsyncClient`` is the way in."""
 
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# Made from sandloom/sdk/aio/client.py by scripts/sync_sdk.py: change that one.
 """The way in: a connection to one service."""
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from sandloom.ids import new_id
 from sandloom.sdk.sandbox import Sandbox
 from sandloom.sdk.tenants import TenantCalls
 from sandloom.sdk.transport import Transport
+from sandloom.sdk.waiting import pending
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 
 class Client:
-    """Thread-safe; holds a pool of connections until ``close``.
+    """Holds a pool of connections until ``close``. The synchronous one is thread-safe.
 
     >>> with Client("http://127.0.0.1:8080", token) as c:
     ...     with c.sandbox("my-agent", scope="team/a") as box:
-    ...         print(box.run(["uname", "-s"]).stdout)
+    ...         print((box.run(["uname", "-s"])).stdout)
     """
 
     def __init__(
@@ -34,7 +36,7 @@ class Client:
         self.tenant = TenantCalls(self._transport)
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str] | None = None) -> Client:
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
         """Reads SANDBOX_BASE_URL, SANDBOX_API_KEY or SANDBOX_INTERNAL_TOKEN, and SANDBOX_TENANT."""
         source = os.environ if environ is None else environ
         token = source.get("SANDBOX_API_KEY") or source.get("SANDBOX_INTERNAL_TOKEN") or ""
@@ -53,7 +55,10 @@ class Client:
         ``scope`` is the workspace_scope_id: the same id with another one is refused (ScopeMismatch). Without an id a
         new one is chosen. ``keep`` leaves the sandbox in place at the end of a ``with`` block.
         """
-        body = {"sandbox_id": sandbox_id or f"sbx-{new_id()}", "workspace_scope_id": scope, "profile": profile}
+        return pending(self._sandbox(sandbox_id or f"sbx-{new_id()}", scope, profile, keep))
+
+    def _sandbox(self, sandbox_id: str, scope: str, profile: str, keep: bool) -> Sandbox:
+        body = {"sandbox_id": sandbox_id, "workspace_scope_id": scope, "profile": profile}
         answer = self._transport.call("POST", "/sandboxes/resolve", json=body, safe=True)
         box = Sandbox(self._transport, RouteAnswer.model_validate(answer.json()), keep=keep)
         box.connect()
@@ -85,11 +90,13 @@ class Client:
 
     def unpublish_template(self, name: str) -> TemplateAnswer:
         """Take a name out of the catalog; sandboxes that have it mounted keep it."""
-        return TemplateAnswer.model_validate(self._transport.call("DELETE", f"/templates/{name}").json())
+        answer = self._transport.call("DELETE", f"/templates/{name}")
+        return TemplateAnswer.model_validate(answer.json())
 
     def health(self) -> dict[str, Any]:
         """What ``/healthz`` says."""
-        health: dict[str, Any] = self._transport.call("GET", "/healthz", safe=True).json()
+        answer = self._transport.call("GET", "/healthz", safe=True)
+        health: dict[str, Any] = answer.json()
         return health
 
     def workers(self) -> list[dict[str, Any]]:
@@ -112,8 +119,9 @@ class Client:
 
     def _of_worker(self, method: str, worker_id: str, what: str) -> dict[str, Any]:
         path = f"/admin/workers/{quote(worker_id, safe='')}/{what}"
-        answer: dict[str, Any] = self._transport.call(method, path, safe=True).json()
-        return answer
+        answer = self._transport.call(method, path, safe=True)
+        said: dict[str, Any] = answer.json()
+        return said
 
     def close(self) -> None:
         self._transport.close()
@@ -127,4 +135,4 @@ class Client:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Client({self.base_url!r})"
+        return f"{type(self).__name__}({self.base_url!r})"

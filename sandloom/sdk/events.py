@@ -1,23 +1,12 @@
-"""The event stream of a command, followed across lost connections."""
+"""The events of a command, and how they come over the wire."""
 
 from __future__ import annotations
 
 import base64
 import json
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
-
-import httpx
-
-from sandloom.errors import StreamLimit, Unavailable
-from sandloom.sdk.transport import Transport, pause_seconds, unreachable
-
-#: The service sends a comment every 15 s, so a longer silence means a dead connection.
-_SILENCE_SECONDS = 45.0
-#: With their pauses some two minutes, in which an API process is replaced.
-_MAX_FAILURES = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +39,34 @@ class Frame:
     data: str
 
 
-def frames(chunks: Iterable[bytes]) -> Iterator[Frame]:
+class FrameReader:
     """Server-sent events of a byte stream; comments, and a frame cut off at the end, are left out."""
-    rest = b""
-    fields: dict[str, list[str]] = {}
-    for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._fields: dict[str, list[str]] = {}
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        """The frames that this chunk completes."""
+        found: list[Frame] = []
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
         for raw in lines:
             line = raw.rstrip(b"\r").decode("utf-8", "replace")
             if not line:
-                if "data" in fields or "event" in fields:
-                    yield _frame(fields)
-                fields = {}
+                if "data" in self._fields or "event" in self._fields:
+                    found.append(_frame(self._fields))
+                self._fields = {}
             elif not line.startswith(":"):
                 name, _, value = line.partition(":")
-                fields.setdefault(name, []).append(value.removeprefix(" "))
+                self._fields.setdefault(name, []).append(value.removeprefix(" "))
+        return found
+
+
+def frames(chunks: Iterable[bytes]) -> Iterator[Frame]:
+    """The frames of a stream that is here whole."""
+    reader = FrameReader()
+    for chunk in chunks:
+        yield from reader.feed(chunk)
 
 
 def _frame(fields: dict[str, list[str]]) -> Frame:
@@ -75,41 +77,8 @@ def _frame(fields: dict[str, list[str]]) -> Frame:
     )
 
 
-def follow(transport: Transport, path: str, *, after: int = 0) -> Iterator[Event]:
-    """Every event with seq > ``after``, exactly once and in order, until the command has ended.
-
-    A lost connection is taken up again after the last event seen. Raises Unavailable when the service stays away.
-    """
-    cursor, failures = after, 0
-    while True:
-        try:
-            with transport.stream(
-                path,
-                headers={"Accept": "text/event-stream", "Last-Event-ID": str(cursor)},
-                read_timeout_seconds=_SILENCE_SECONDS,
-            ) as response:
-                if response.status_code == 204:
-                    return
-                for frame in frames(response.iter_bytes()):
-                    if frame.event == "end":
-                        return
-                    event = _event(frame)
-                    if event is None or event.seq <= cursor:
-                        continue
-                    cursor, failures = event.seq, 0
-                    yield event
-            failure: Exception = Unavailable("the event stream ended before the command did")
-        except httpx.TransportError as error:
-            failure = unreachable(error)
-        except (Unavailable, StreamLimit) as error:
-            failure = error
-        failures += 1
-        if failures > _MAX_FAILURES:
-            raise failure
-        time.sleep(pause_seconds(failures))
-
-
-def _event(frame: Frame) -> Event | None:
+def event_of(frame: Frame) -> Event | None:
+    """The event of a frame that is one."""
     if frame.id is None or not frame.id.isdigit():
         return None
     data = json.loads(frame.data) if frame.data else {}

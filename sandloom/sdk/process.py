@@ -1,16 +1,14 @@
+# Made from sandloom/sdk/aio/process.py by scripts/sync_sdk.py: change that one.
 """A command that was started and not waited for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from sandloom.sdk.events import Event, follow
+from sandloom.sdk.events import Event
+from sandloom.sdk.follow import follow
 from sandloom.sdk.results import Result
 from sandloom.sdk.transport import Transport
-
-if TYPE_CHECKING:
-    from sandloom.sdk.sandbox import Sandbox
 
 _LONG_POLL_SECONDS = 25
 
@@ -18,10 +16,10 @@ _LONG_POLL_SECONDS = 25
 class Process:
     """``box.start(…)``. It runs on when this object, or the client, is gone."""
 
-    def __init__(self, sandbox: Sandbox, transport: Transport, exec_id: str) -> None:
+    def __init__(self, transport: Transport, sandbox_path: str, exec_id: str) -> None:
         self._transport = transport
         self.exec_id = exec_id
-        self._path = f"{sandbox.path}/exec/{exec_id}"
+        self._path = f"{sandbox_path}/exec/{exec_id}"
 
     def poll(self, *, wait_seconds: int = 0, encoding: str | None = None) -> Result:
         """The record as it is now, or as it is when the command ends within ``wait_seconds``.
@@ -33,7 +31,7 @@ class Process:
         return Result.model_validate(answer.json())
 
     def wait(self, *, encoding: str | None = None) -> Result:
-        """Block until the command has ended. The command's own timeout bounds that."""
+        """Wait until the command has ended. The command's own timeout bounds that."""
         while True:
             result = self.poll(wait_seconds=_LONG_POLL_SECONDS, encoding=encoding)
             if result.finished:
@@ -49,4 +47,4 @@ class Process:
         return bool(answer.json().get("cancelled"))
 
     def __repr__(self) -> str:
-        return f"Process({self.exec_id!r})"
+        return f"{type(self).__name__}({self.exec_id!r})"

@@ -1,24 +1,26 @@
+# Made from sandloom/sdk/aio/sandbox.py by scripts/sync_sdk.py: change that one.
 """One sandbox: run, start, stream, files, release."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import httpx
 
 from sandloom.contracts.rest import AuditAnswer, RouteAnswer
 from sandloom.contracts.templates import TemplateAnswer, TemplateList
-from sandloom.errors import SandloomError, StaleGeneration, StaleRoute, WorkerLost
+from sandloom.errors import SandloomError, StaleGeneration, StaleRoute
 from sandloom.ids import new_id
+from sandloom.sdk.commands import Command, CommandOptions, Sink, exec_body, not_lost
 from sandloom.sdk.events import Event
 from sandloom.sdk.files import Files
 from sandloom.sdk.process import Process
 from sandloom.sdk.results import Result
 from sandloom.sdk.transport import Transport
+from sandloom.sdk.waiting import pending
 
 #: A foreground answer is awaited this long per call; then the client polls.
 _FOREGROUND_SECONDS = 25
@@ -26,9 +28,6 @@ _FOREGROUND_SECONDS = 25
 _SLEEP_SECONDS = 240
 #: Building and fetching take as long as the deployment lets them.
 _TEMPLATE_SECONDS = 700
-
-Command = str | Sequence[str]
-Sink = Callable[[str], None]
 
 
 class Sandbox:
@@ -57,30 +56,24 @@ class Sandbox:
         self,
         command: Command,
         *,
-        timeout: int | None = None,
-        cwd: str = "/workspace",
-        env: Mapping[str, str] | None = None,
-        scope: str | None = None,
-        stdin: str | bytes | None = None,
-        labels: Mapping[str, str] | None = None,
-        exec_id: str | None = None,
         on_stdout: Sink | None = None,
         on_stderr: Sink | None = None,
+        **options: Unpack[CommandOptions],
     ) -> Result:
-        """Run a command to its end; a text goes to ``sh -c``. A non-zero exit code is a result, not an exception;
-        a command whose worker was lost has none and raises WorkerLost.
+        """Run a command to its end. A non-zero exit code is a result, not an exception; a command whose worker was lost
+        has none and raises WorkerLost.
 
-        ``timeout`` is in seconds, the deployment's default unless given. With ``on_stdout`` or ``on_stderr`` output is
-        handed over as it appears. ``exec_id`` makes the call idempotent over several clients.
+        ``options`` are those of ``CommandOptions``: ``timeout``, ``cwd``, ``env``, ``scope``, ``stdin`` … With
+        ``on_stdout`` or ``on_stderr`` output is handed over as it appears.
         """
-        body = _body(command, exec_id, timeout, cwd, env, scope, stdin, labels)
+        body = exec_body(command, **options)
         if on_stdout is not None or on_stderr is not None:
             process = self._start(body)
             for event in process.events():
                 sink = {"stdout": on_stdout, "stderr": on_stderr}.get(event.kind)
                 if sink is not None:
                     sink(event.text)
-            return _not_lost(process.wait())
+            return not_lost(process.wait())
         answer = self.fenced(
             "POST",
             "/exec",
@@ -90,30 +83,20 @@ class Sandbox:
             safe=True,
         )
         result = Result.model_validate(answer.json())
-        return _not_lost(result if result.finished else self.process(result.exec_id).wait())
+        return not_lost(result if result.finished else self.process(result.exec_id).wait())
 
-    def start(
-        self,
-        command: Command,
-        *,
-        timeout: int | None = None,
-        cwd: str = "/workspace",
-        env: Mapping[str, str] | None = None,
-        scope: str | None = None,
-        stdin: str | bytes | None = None,
-        labels: Mapping[str, str] | None = None,
-        exec_id: str | None = None,
-    ) -> Process:
+    def start(self, command: Command, **options: Unpack[CommandOptions]) -> Process:
         """Start a command in the background. Commands with different ``scope`` run side by side."""
-        return self._start(_body(command, exec_id, timeout, cwd, env, scope, stdin, labels))
+        return self._start(exec_body(command, **options))
 
-    def stream(self, command: Command, **options: Any) -> Iterator[Event]:
-        """Start a command (options as for ``start``) and yield its events until it has ended."""
-        return self.start(command, **options).events()
+    def stream(self, command: Command, **options: Unpack[CommandOptions]) -> Iterator[Event]:
+        """Start a command, when the first event is asked for, and yield its events until it has ended."""
+        process = self.start(command, **options)
+        yield from process.events()
 
     def process(self, exec_id: str) -> Process:
         """A command that was started before, here or elsewhere."""
-        return Process(self, self._transport, exec_id)
+        return Process(self._transport, self.path, exec_id)
 
     def processes(self, *, limit: int = 100, offset: int = 0) -> list[Result]:
         """Records of this sandbox's commands, newest first, without output."""
@@ -157,31 +140,32 @@ class Sandbox:
 
         Calls are refused until ``resume``, or until somebody resolves it.
         """
-        answer = self.fenced("POST", "/suspend", json={}, wait_seconds=_SLEEP_SECONDS, safe=True).json()
-        self.route = RouteAnswer.model_validate(_route(answer))
-        return bool(answer["suspended"])
+        answer = self.fenced("POST", "/suspend", json={}, wait_seconds=_SLEEP_SECONDS, safe=True)
+        self.route = RouteAnswer.model_validate(answer.json())
+        return bool(answer.json()["suspended"])
 
     def resume(self) -> bool:
         """Wake it, and use the route that comes back; False when it was awake."""
-        answer = self._transport.call("POST", f"{self.path}/resume", wait_seconds=_SLEEP_SECONDS, safe=True).json()
-        self.route = RouteAnswer.model_validate(_route(answer))
-        return bool(answer["resumed"])
+        answer = self._transport.call("POST", f"{self.path}/resume", wait_seconds=_SLEEP_SECONDS, safe=True)
+        self.route = RouteAnswer.model_validate(answer.json())
+        return bool(answer.json()["resumed"])
 
     def fork(self, sandbox_id: str | None = None, *, scope: str | None = None, keep: bool = False) -> Sandbox:
         """Another sandbox with a copy of the files of this one, in which nothing may run meanwhile (SandboxBusy).
 
         Without an id a new one is chosen; ``scope`` is this one's unless given.
         """
-        body = {
-            "sandbox_id": sandbox_id or f"sbx-{new_id()}",
-            "workspace_scope_id": scope or self.route.workspace_scope_id,
-        }
+        return pending(self._fork(sandbox_id or f"sbx-{new_id()}", scope or self.route.workspace_scope_id, keep))
+
+    def _fork(self, sandbox_id: str, scope: str, keep: bool) -> Sandbox:
+        body = {"sandbox_id": sandbox_id, "workspace_scope_id": scope}
         answer = self.fenced("POST", "/fork", json=body, wait_seconds=_SLEEP_SECONDS)
         return Sandbox(self._transport, RouteAnswer.model_validate(answer.json()), keep=keep)
 
     def audit(self) -> AuditAnswer:
         """Its lives so far."""
-        return AuditAnswer.model_validate(self._transport.call("GET", f"{self.path}/audit", safe=True).json())
+        answer = self._transport.call("GET", f"{self.path}/audit", safe=True)
+        return AuditAnswer.model_validate(answer.json())
 
     def release(self) -> str:
         """End its commands and delete its files; returns RELEASED, or RELEASING when its worker does not answer.
@@ -236,7 +220,9 @@ class Sandbox:
         try:
             return send()
         except (StaleRoute, StaleGeneration):
-            if not safe or self._released() or self.refresh().workspace not in ("kept", "restored"):
+            if not safe or self._released():
+                raise
+            if (self.refresh()).workspace not in ("kept", "restored"):
                 raise
             return send()
 
@@ -261,40 +247,4 @@ class Sandbox:
             self.release()
 
     def __repr__(self) -> str:
-        return f"Sandbox({self.id!r}, generation={self.generation}, workspace={self.route.workspace!r})"
-
-
-def _route(answer: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in answer.items() if name in RouteAnswer.model_fields}
-
-
-def _not_lost(result: Result) -> Result:
-    if result.status == "WORKER_LOST":
-        raise WorkerLost(result.detail, exec_id=result.exec_id)
-    return result
-
-
-def _body(
-    command: Command,
-    exec_id: str | None,
-    timeout: int | None,
-    cwd: str,
-    env: Mapping[str, str] | None,
-    scope: str | None,
-    stdin: str | bytes | None,
-    labels: Mapping[str, str] | None,
-) -> dict[str, Any]:
-    argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
-    body: dict[str, Any] = {"exec_id": exec_id or f"run-{new_id()}", "argv": argv, "cwd": cwd}
-    optional = {
-        "timeout_seconds": timeout,
-        "env": dict(env) if env else None,
-        "exec_scope": scope,
-        "labels": dict(labels) if labels else None,
-    }
-    body |= {name: value for name, value in optional.items() if value is not None}
-    if isinstance(stdin, bytes):
-        body["stdin_base64"] = base64.b64encode(stdin).decode("ascii")
-    elif stdin is not None:
-        body["stdin"] = stdin
-    return body
+        return f"{type(self).__name__}({self.id!r}, generation={self.generation}, workspace={self.route.workspace!r})"

@@ -1,3 +1,4 @@
+# Made from sandloom/sdk/aio/tenants.py by scripts/sync_sdk.py: change that one.
 """The tenant that a client speaks for: its keys and quotas, which are operators' business, and its usage."""
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TenantCalls:
-    """Made by ``Client``, whose ``tenant`` says which tenant an operator means."""
+    """Made by the client, whose ``tenant`` says which tenant an operator means."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -23,7 +24,7 @@ class TenantCalls:
     ) -> NewKeyAnswer:
         """A new key; nobody can show its ``key`` again."""
         body = {"name": name, "scopes": list(scopes), "lifetime_seconds": lifetime_seconds}
-        return NewKeyAnswer.model_validate(self._transport.call("POST", "/admin/keys", json=body).json())
+        return NewKeyAnswer.model_validate((self._transport.call("POST", "/admin/keys", json=body)).json())
 
     def list_keys(self, *, limit: int = 100, offset: int = 0) -> list[KeyAnswer]:
         """One page of the keys, the newest first, also those that no longer work."""
@@ -34,11 +35,11 @@ class TenantCalls:
     def revoke_key(self, key_id: str) -> KeyAnswer:
         """End a key for good."""
         path = f"/admin/keys/{quote(key_id, safe='')}"
-        return KeyAnswer.model_validate(self._transport.call("DELETE", path, safe=True).json())
+        return KeyAnswer.model_validate((self._transport.call("DELETE", path, safe=True)).json())
 
     def quotas(self) -> QuotasAnswer:
         """What the tenant may have; None is any."""
-        return QuotasAnswer.model_validate(self._transport.call("GET", "/admin/quotas", safe=True).json())
+        return QuotasAnswer.model_validate((self._transport.call("GET", "/admin/quotas", safe=True)).json())
 
     def set_quotas(self, **quotas: int | None) -> QuotasAnswer:
         """These and no others."""
@@ -65,4 +66,4 @@ class TenantCalls:
             "workspace_scope_id": scope, "sandbox_id": sandbox_id, "all_tenants": "true" if all_tenants else None,
             "limit": limit, "offset": offset,
         }  # fmt: skip
-        return UsageReport.model_validate(self._transport.call("GET", "/usage", params=params, safe=True).json())
+        return UsageReport.model_validate((self._transport.call("GET", "/usage", params=params, safe=True)).json())

@@ -38,7 +38,7 @@ def register_maintenance(app: WorkerApp, maintenance: Maintenance) -> None:
 
 
 def register_node(app: WorkerApp, node: NodeContext, direct: DirectExecs) -> None:
-    @app.task(name=EXEC_TASK, bind=True, throws=(SandloomError,), **task_options())
+    @app.task(name=EXEC_TASK, bind=True, throws=(SandloomError,), **task_options(track_started=True))
     def run_exec(self: Any, envelope: Mapping[str, Any]) -> dict[str, Any]:
         return direct.carry_out(self.request.id)
 

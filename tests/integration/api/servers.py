@@ -20,6 +20,7 @@ from sandloom.contracts.ports import Bus
 from sandloom.db import Database, open_database
 from sandloom.settings import Settings
 from sandloom.streams import open_bus
+from tests.integration.api import documented
 from tests.integration.api.owner import Owner
 from tests.services.account import free_port
 from tests.services.process import Process, base_environment
@@ -56,6 +57,7 @@ class Api:
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         options.setdefault("timeout", 30)
+        options.setdefault("event_hooks", {"response": [documented.check]})
         return httpx.Client(base_url=self.url, headers=headers | options.pop("headers", {}), trust_env=False, **options)
 
     def ready_sandbox(self, sandbox_id: str = "box", client: httpx.Client | None = None) -> int:

@@ -15,7 +15,7 @@ from sandloom.broker.envelope import OPERATOR_KEY_ID, Verifier, operator_key
 from sandloom.broker.message import REDACTED
 from sandloom.contracts.rest import RouteAnswer
 from sandloom.direct import Fleet, FleetSandbox, task_router
-from sandloom.direct.routing import QUEUE_HEADER
+from sandloom.direct.routing import QUEUE_HEADER, foreign_router
 from sandloom.direct.tasks import ARGUMENTS, EXEC, RESOLVE, checked_arguments
 from sandloom.errors import DirectTasksOff, EnvelopeRefused, SettingsInvalid, ValidationFailed
 
@@ -122,6 +122,54 @@ def test_a_header_that_names_no_worker_is_not_followed(owner: Any) -> None:
 
 def test_tasks_of_others_are_left_to_other_routers() -> None:
     assert task_router("my.task", [], {}, {}) is None
+
+
+def test_tasks_of_other_applications_go_where_their_signature_says_and_ours_do_not() -> None:
+    theirs = foreign_router("their.task", [], {}, {"queue": "theirs"})
+    unnamed = foreign_router("their.task", [], {}, {})
+    assert theirs is not None
+    assert unnamed is not None
+    assert (theirs["queue"].name, theirs["queue"].no_declare, unnamed["queue"].name) == ("theirs", True, "celery")
+    for name in (EXEC, "sandloom.maintenance.prune", "celery.backend_cleanup"):
+        assert foreign_router(name, [], {}, {"queue": "theirs"}) is None
+
+
+def test_a_worker_routes_what_follows_to_the_owner_or_to_another_application(box: FleetSandbox) -> None:
+    from sandloom.settings import Settings
+    from workers.app import create_celery
+
+    environ = {
+        "SANDBOX_INTERNAL_TOKEN": TOKEN,
+        "SANDBOX_SECRET_KEY": "s",
+        "SANDBOX_BROKER_URL": "redis://127.0.0.1:1/0",
+    }
+    app = create_celery(Settings.load(environ), [])
+    assert routed(app, box.exec_signature(["make"])) == OWNER
+    assert routed(app, app.signature("their.task").set(queue="theirs")) == "theirs"
+    assert routed(app, app.signature("sandloom.maintenance.prune")) == "sandloom.maintenance"
+
+
+def test_an_application_s_tasks_are_sealed_when_they_are_sent(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = Celery("theirs", set_as_current=False)
+    app.conf.task_routes = {"their.task": {"queue": "theirs"}}
+    fleet.add_tasks(app)
+    assert set(ARGUMENTS) <= set(app.tasks)
+    assert app.conf.broker_transport_options["global_keyprefix"] == "sandloom:"
+    assert app.conf.result_backend == fleet.app.conf.result_backend
+    sent: list[tuple[str, Any, dict[str, Any]]] = []
+    monkeypatch.setattr(app, "send_task", lambda name, args, kwargs, **options: sent.append((name, kwargs, options)))
+    arguments = {"sandbox_id": "my-agent", "generation": 3, "exec_id": "the-exec", "argv": ["make"]}
+    app.tasks[EXEC].delay(**arguments)
+    (name, kwargs, options) = sent[0]
+    envelope = VERIFIER.open(kwargs["envelope"], task=name)
+    assert (envelope.args, envelope.tenant_id, options["kwargsrepr"]) == (arguments, "acme", REDACTED)
+    assert routed(app, app.signature("their.task")) == "theirs"
+    later = app.tasks[EXEC].s(**arguments)
+    assert (VERIFIER.open(later.kwargs["envelope"], task=EXEC).args, later.immutable) == (arguments, True)
+    with pytest.raises(ValidationFailed):
+        app.tasks[EXEC].delay(sandbox_id="my-agent")
+    with pytest.raises(TypeError):
+        app.tasks[EXEC].delay("my-agent")
 
 
 def test_wrong_arguments_name_the_field_and_never_the_value(box: FleetSandbox) -> None:

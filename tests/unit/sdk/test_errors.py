@@ -6,7 +6,8 @@ import httpx
 import pytest
 
 from sandloom.errors import REGISTRY, SandloomError, Unavailable
-from sandloom.sdk.transport import Transport, problem_of
+from sandloom.sdk.http import problem_of
+from sandloom.sdk.transport import Transport
 
 
 def _response(status: int, **arguments: object) -> httpx.Response:
@@ -21,6 +22,16 @@ def test_a_code_becomes_its_class(code: str) -> None:
     assert type(got) is REGISTRY[code]
     assert got.detail == "what happened"
     assert (got.extra["field"], got.extra["request_id"], got.retry_after_seconds) == ("x", "r1", 7)
+
+
+@pytest.mark.parametrize("code", sorted(REGISTRY))
+def test_its_text_says_what_happened_and_what_to_do(code: str) -> None:
+    for detail in ("what happened", None):
+        sent = REGISTRY[code](detail)
+        got = problem_of(_response(sent.status, json=sent.to_problem()))
+        assert got.detail in str(got)
+        assert str(got).count(got.remedy) == 1
+        assert got.remedy
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'"x"', b"{}"])

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandloom.errors import CursorAhead, Unavailable
-from sandloom.sdk import events as events_module
-from sandloom.sdk.events import Event, Frame, follow, frames
+from sandloom.sdk import follow as following
+from sandloom.sdk.events import Event, Frame, frames
+from sandloom.sdk.follow import follow
 from sandloom.sdk.transport import Transport
 
 TEXT = "a:b\u2028ü\x0c\x85 z"
@@ -53,7 +54,7 @@ Answer = Callable[[BaseHTTPRequestHandler, int], None]
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[Answer]], tuple[Transport, list[str]]]]:
     """A server whose n-th connection is answered by the n-th function; the cursors it was asked for."""
-    monkeypatch.setattr(events_module, "pause_seconds", lambda _attempt: 0.0)
+    monkeypatch.setattr(following, "pause_seconds", lambda _attempt: 0.0)
     opened: list[tuple[ThreadingHTTPServer, Transport]] = []
 
     def start(answers: list[Answer]) -> tuple[Transport, list[str]]:

@@ -1,0 +1,57 @@
+"""Commands as Celery tasks, without REST in between: a group, a chord, a chain.
+
+    SANDBOX_BROKER_URL=redis://… SANDBOX_INTERNAL_TOKEN=… python3 examples/celery_direct.py
+
+Needs ``pip install sandloom[fleet]`` and a fleet, such as that of ``make fleet``: the embedded service has its broker
+inside its own process.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+
+from celery import chain, chord, group
+
+from sandloom import Fleet
+
+PART = "import sys; number = int(sys.argv[1]); open(f'part-{number}', 'w').write(str(number**2)); print(number**2)"
+TOTAL = "import glob; print(sum(int(open(name).read()) for name in glob.glob('part-*')))"
+LONGEST_SECONDS = 120
+
+
+def main() -> None:
+    fleet = Fleet(
+        os.environ["SANDBOX_BROKER_URL"],
+        api_key=os.environ.get("SANDBOX_API_KEY") or os.environ["SANDBOX_INTERNAL_TOKEN"],
+        result_backend=os.environ.get("SANDBOX_RESULT_BACKEND"),
+        namespace=os.environ.get("SANDBOX_BROKER_NAMESPACE", "sandloom"),
+    )
+    box = fleet.sandbox(f"celery-{uuid.uuid4().hex[:8]}", scope="examples")
+    box.files.write("/workspace/part.py", PART)
+    box.files.write("/workspace/total.py", TOTAL)
+
+    # Commands of one sandbox run side by side when each has a scope of its own.
+    parts = [box.exec_signature(["python3", "part.py", str(n)], exec_scope=f"part-{n}") for n in (1, 2, 3)]
+    records = group(parts, app=fleet.app).apply_async().get(timeout=LONGEST_SECONDS)
+    print(f"group: {[record['stdout'].strip() for record in records]}")
+
+    # A signature stands for one run however often it is sent, so another run needs new ones.
+    parts = [box.exec_signature(["python3", "part.py", str(n)], exec_scope=f"part-{n}") for n in (4, 5, 6)]
+    total = box.exec_signature(["python3", "total.py"])
+    record = chord(parts, total, app=fleet.app).apply_async().get(timeout=LONGEST_SECONDS)
+    print(f"chord: {record['stdout'].strip()}")
+
+    commands = ("echo built > log", "echo tested >> log", "cat log")
+    steps = [box.exec_signature(["sh", "-c", command]) for command in commands]
+    record = chain(*steps, app=fleet.app).apply_async().get(timeout=LONGEST_SECONDS)
+    print(f"chain: {record['stdout'].split()}")
+
+    slow = box.exec_signature(["sleep", "600"]).apply_async()
+    fleet.app.control.revoke(slow.id, terminate=True)
+    print(f"after the revoked one: {box.run(['echo', 'free again']).stdout.strip()}, released: {box.release()}")
+    fleet.close()
+
+
+if __name__ == "__main__":
+    main()

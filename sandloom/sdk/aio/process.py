@@ -1,0 +1,49 @@
+"""A command that was started and not waited for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from sandloom.sdk.aio.follow import follow
+from sandloom.sdk.aio.transport import AsyncTransport
+from sandloom.sdk.events import Event
+from sandloom.sdk.results import Result
+
+_LONG_POLL_SECONDS = 25
+
+
+class AsyncProcess:
+    """``box.start(…)``. It runs on when this object, or the client, is gone."""
+
+    def __init__(self, transport: AsyncTransport, sandbox_path: str, exec_id: str) -> None:
+        self._transport = transport
+        self.exec_id = exec_id
+        self._path = f"{sandbox_path}/exec/{exec_id}"
+
+    async def poll(self, *, wait_seconds: int = 0, encoding: str | None = None) -> Result:
+        """The record as it is now, or as it is when the command ends within ``wait_seconds``.
+
+        ``encoding="base64"`` keeps output exact that is not UTF-8.
+        """
+        params = {"wait": wait_seconds or None, "encoding": encoding}
+        answer = await self._transport.call("GET", self._path, params=params, wait_seconds=wait_seconds, safe=True)
+        return Result.model_validate(answer.json())
+
+    async def wait(self, *, encoding: str | None = None) -> Result:
+        """Wait until the command has ended. The command's own timeout bounds that."""
+        while True:
+            result = await self.poll(wait_seconds=_LONG_POLL_SECONDS, encoding=encoding)
+            if result.finished:
+                return result
+
+    def events(self, *, after: int = 0) -> AsyncIterator[Event]:
+        """Its events from the beginning, or those after a seq, until it has ended; reconnects by itself."""
+        return follow(self._transport, f"{self._path}/events", after=after)
+
+    async def cancel(self) -> bool:
+        """End the command and every process it started; False when it had ended already."""
+        answer = await self._transport.call("POST", f"{self._path}/cancel", json={}, safe=True)
+        return bool(answer.json().get("cancelled"))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.exec_id!r})"
