@@ -47,9 +47,11 @@ def main() -> None:
     record = chain(*steps, app=fleet.app).apply_async().get(timeout=LONGEST_SECONDS)
     print(f"chain: {record['stdout'].split()}")
 
-    slow = box.exec_signature(["sleep", "600"]).apply_async()
+    # Ended by its task's id; what runs beside it is not touched.
+    slow = box.exec_signature(["sleep", "600"], exec_scope="slow").apply_async()
     fleet.app.control.revoke(slow.id, terminate=True)
-    print(f"after the revoked one: {box.run(['echo', 'free again']).stdout.strip()}, released: {box.release()}")
+    beside = box.run(["echo", "goes on"], exec_scope="beside")
+    print(f"beside the revoked one: {beside.stdout.strip()}, released: {box.release()}")
     fleet.close()
 
 

@@ -45,17 +45,21 @@ class Canvas:
         if self._app.conf.result_backend is None:
             return
         follows = self.take(task_id) or {}
-        lineage = {"parent_id": task_id, "root_id": follows.get("root_id")}
+        lineage: dict[str, Any] = {"parent_id": task_id, "root_id": follows.get("root_id")}
         for callback in follows.get("callbacks") or ():
             signature(callback, app=self._app).apply_async((result,), **lineage)
         if chain := follows.get("chain"):
             signature(chain[-1], app=self._app).apply_async((result,), chain=chain[:-1], **lineage)
         request = Context(id=task_id, **follows)
-        self._app.backend.mark_as_done(task_id, result, request, state=states.SUCCESS)
+        self._backend.mark_as_done(task_id, result, request, state=states.SUCCESS)
+
+    @property
+    def _backend(self) -> Any:
+        return self._app.backend
 
     @property
     def _redis(self) -> Any:
-        return self._app.backend.client
+        return self._backend.client
 
     def _key(self, task_id: str) -> Any:
-        return self._app.backend.get_key_for_task(task_id, ".canvas")
+        return self._backend.get_key_for_task(task_id, ".canvas")

@@ -48,14 +48,16 @@ class DirectFleet(WorkerFleet):
 def boxes_on(client: Fleet, name: str, *workers: str) -> list[FleetSandbox]:
     """A sandbox on each of the workers."""
     found: dict[str, FleetSandbox] = {}
+    spare: list[FleetSandbox] = []
     for number in range(20):
         box = client.sandbox(f"{name}-{number}", scope="direct")
-        if box.route.worker_id in workers and box.route.worker_id not in found:
-            found[box.route.worker_id] = box
-        else:
-            box.release()
-        if len(found) == len(workers):
+        # Kept until the end: a place that is given back would be taken again.
+        if found.setdefault(box.route.worker_id, box) is not box:
+            spare.append(box)
+        if found.keys() >= set(workers):
             break
+    for box in spare:
+        box.release()
     return [found[worker] for worker in workers]
 
 

@@ -59,7 +59,7 @@ def test_the_example_runs_a_group_a_chord_a_chain_and_ends_a_command(fleet: Dire
         "group: ['1', '4', '9']",
         "chord: 91",
         "chain: ['built', 'tested']",
-        "after the revoked one: free again, released: RELEASED",
+        "beside the revoked one: goes on, released: RELEASED",
     ]
 
 
@@ -71,7 +71,9 @@ def test_the_examples_of_the_rest_clients_run_against_a_fleet(check: Any, fleet:
 
 def test_a_task_is_started_when_its_command_is_and_says_where(client: Fleet) -> None:
     (box,) = boxes_on(client, "started", "w2")
-    result = box.exec_signature(["sh", "-c", "until [ -e go ]; do sleep 0.05; done; echo went"]).apply_async()
+    result = box.exec_signature(
+        ["sh", "-c", "until [ -e go ]; do sleep 0.05; done; echo went"], exec_scope="waits"
+    ).apply_async()
     until_state(result, "STARTED")
     assert "w2" in result.info["hostname"]
     box.files.write("/workspace/go", "")
@@ -190,7 +192,7 @@ def test_a_box_of_a_restarted_worker_is_found_again_and_a_released_one_is_not_br
     (box,) = boxes_on(client, "restarted", "w2")
     box.files.write("/workspace/kept", "still here")
     generation = box.generation
-    assert fleet.workers["w2"].stop() == 0
+    assert fleet.workers["w2"].stop(timeout_seconds=60) == 0
     fleet.workers["w2"] = fleet.start_worker("w2")
     assert box.run(["cat", "kept"]).stdout == "still here"
     assert box.generation == generation + 1

@@ -139,7 +139,7 @@ def test_a_worker_routes_what_follows_to_the_owner_or_to_another_application(box
     from workers.app import create_celery
 
     environ = {
-        "SANDBOX_INTERNAL_TOKEN": TOKEN,
+        "SANDBOX_INTERNAL_TOKEN": "t",
         "SANDBOX_SECRET_KEY": "s",
         "SANDBOX_BROKER_URL": "redis://127.0.0.1:1/0",
     }
