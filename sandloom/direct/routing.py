@@ -11,7 +11,7 @@ from sandloom.ids import is_worker_id
 
 #: A message header with the queue that resolve told. It is part of a signature's options, so it survives a chain.
 QUEUE_HEADER: Final = "sandloom_queue"
-#: What applications consume that name no queue of their own.
+#: What applications consume unless they name another one, which a worker does not know.
 CELERY_QUEUE: Final = "celery"
 _WORKER_PREFIX: Final = worker_queue("")
 
@@ -46,11 +46,10 @@ def foreign_router(
     **extra: Any,
 ) -> dict[str, Any] | None:
     """For the workers' ``task_routes``: tasks of other applications, which follow one of ours in a chain or chord, go
-    to the queue that their signature names, Celery's own default otherwise. It is theirs to declare."""
+    to Celery's default queue, which is theirs to declare."""
     if name.startswith(("sandloom.", "celery.")):
         return None
-    wanted = (options or {}).get("queue")
-    return {"queue": queue(wanted if isinstance(wanted, str) else CELERY_QUEUE, declared=False)}
+    return {"queue": queue(CELERY_QUEUE, declared=False)}
 
 
 def is_owner_queue(name: object) -> TypeGuard[str]:

@@ -13,6 +13,7 @@ from celery import Celery, chain, group
 from sandloom.broker.api_keys import KeyMint
 from sandloom.broker.envelope import OPERATOR_KEY_ID, Verifier, operator_key
 from sandloom.broker.message import REDACTED
+from sandloom.broker.queues import worker_queues
 from sandloom.contracts.rest import RouteAnswer
 from sandloom.direct import Fleet, FleetSandbox, task_router
 from sandloom.direct.routing import QUEUE_HEADER, foreign_router
@@ -124,14 +125,12 @@ def test_tasks_of_others_are_left_to_other_routers() -> None:
     assert task_router("my.task", [], {}, {}) is None
 
 
-def test_tasks_of_other_applications_go_where_their_signature_says_and_ours_do_not() -> None:
-    theirs = foreign_router("their.task", [], {}, {"queue": "theirs"})
-    unnamed = foreign_router("their.task", [], {}, {})
+def test_tasks_of_other_applications_go_to_their_queue_and_ours_do_not() -> None:
+    theirs = foreign_router("their.task", [], {}, {})
     assert theirs is not None
-    assert unnamed is not None
-    assert (theirs["queue"].name, theirs["queue"].no_declare, unnamed["queue"].name) == ("theirs", True, "celery")
+    assert (theirs["queue"].name, theirs["queue"].no_declare) == ("celery", True)
     for name in (EXEC, "sandloom.maintenance.prune", "celery.backend_cleanup"):
-        assert foreign_router(name, [], {}, {"queue": "theirs"}) is None
+        assert foreign_router(name, [], {}, {}) is None
 
 
 def test_a_worker_routes_what_follows_to_the_owner_or_to_another_application(box: FleetSandbox) -> None:
@@ -143,9 +142,9 @@ def test_a_worker_routes_what_follows_to_the_owner_or_to_another_application(box
         "SANDBOX_SECRET_KEY": "s",
         "SANDBOX_BROKER_URL": "redis://127.0.0.1:1/0",
     }
-    app = create_celery(Settings.load(environ), [])
+    app = create_celery(Settings.load(environ), worker_queues("w-1"))
     assert routed(app, box.exec_signature(["make"])) == OWNER
-    assert routed(app, app.signature("their.task").set(queue="theirs")) == "theirs"
+    assert routed(app, app.signature("their.task")) == "celery"
     assert routed(app, app.signature("sandloom.maintenance.prune")) == "sandloom.maintenance"
 
 
