@@ -24,6 +24,7 @@ demo:
 test:
 	@scripts/bootstrap dev
 ifeq ($(FAST),)
+	@scripts/bootstrap adapters
 	@scripts/install-test-programs
 	@$(BIN)/pytest $(ARGS)
 else
@@ -67,4 +68,4 @@ wheel:
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 clean:
-	rm -rf .venv build dist var/fleet *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist var/adapters var/fleet *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

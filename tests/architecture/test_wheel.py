@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -51,8 +52,9 @@ def test_its_commands_exist(wheel):
     (name,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
     text = wheel.read(name).decode()
     assert "sandloom = sandloom.cli:main" in text
-    for line in text.splitlines():
-        if " = " in line:
-            module, function = line.split(" = ")[1].split(":")
-            code = f"import importlib; assert callable(importlib.import_module({module!r}).{function})"
-            subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    scripts = text.partition("[console_scripts]")[2].partition("\n[")[0]
+    commands = re.findall(r" = ([\w.]+):(\w+)$", scripts, re.MULTILINE)
+    assert len(commands) == 2
+    for module, function in commands:
+        code = f"import importlib; assert callable(importlib.import_module({module!r}).{function})"
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
