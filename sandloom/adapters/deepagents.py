@@ -57,7 +57,7 @@ class SandloomBackend(BaseSandbox):
 
     def _upload(self, path: str, content: bytes) -> str | None:
         if not path.startswith("/"):
-            return INVALID_PATH
+            return str(INVALID_PATH)
         try:
             self.machine.write(path, content)
         except OSError as error:
