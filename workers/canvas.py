@@ -29,7 +29,7 @@ class Canvas:
     def keep(self, delivery: Delivery) -> bool:
         """Whether anything follows; then it is kept."""
         follows = delivery.canvas()
-        if self._app.conf.result_backend is None or not any(follows.get(name) for name in _FOLLOWS):
+        if not self._app.conf.result_backend or not any(follows.get(name) for name in _FOLLOWS):
             return False
         self._redis.set(self._key(delivery.task_id), json.dumps(follows), ex=_EXPIRES_SECONDS)
         return True
@@ -42,7 +42,7 @@ class Canvas:
 
     def complete(self, task_id: str, result: dict[str, Any]) -> None:
         """What Celery does at the end of a task: send what follows, store the result, count its part of a chord."""
-        if self._app.conf.result_backend is None:
+        if not self._app.conf.result_backend:
             return
         follows = self.take(task_id) or {}
         lineage: dict[str, Any] = {"parent_id": task_id, "root_id": follows.get("root_id")}

@@ -214,7 +214,7 @@ def test_what_follows_a_command_goes_on_when_its_worker_is_gone(fleet: DirectFle
     part = alive.exec_signature(["true"], exec_scope="part")
     chorded = chord([sleeping[0], part], after[0], app=client.app).apply_async()
     chained = chain(sleeping[1], after[1], app=client.app).apply_async()
-    linked = sleeping[2].set(link=[after[2]]).apply_async()
+    linked = sleeping[2].set(link=after[2]).apply_async()
     for name in ("chord", "chain", "link"):
         fleet.until_running(ExecKey("default", lost.id, f"lost-{name}"))
     fleet.workers["w1"].kill()
