@@ -19,7 +19,8 @@ class DirectFleet(WorkerFleet):
     """``close`` ends what is left."""
 
     def __init__(self, database_url: str, redis_url: str, directory: Path) -> None:
-        super().__init__(database_url, redis_url, directory)
+        # On a busy machine a worker that restarts is away for longer than the short form allows.
+        super().__init__(database_url, redis_url, directory, SANDBOX_ORPHAN_RELEASE_GRACE_SECONDS="600")
         self.workers: dict[str, Process] = {name: self.start_worker(name) for name in ("w1", "w2")}
         self.start_beat()
         port = str(free_port())
