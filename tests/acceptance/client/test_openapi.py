@@ -19,7 +19,7 @@ from sandloom.cli.local_service import LocalService
 from tests.acceptance.client.openapi_cases import CHECKS, OPERATIONS, Home, check_answer
 
 pytestmark = pytest.mark.bwrap
-EXAMPLES, LONG_EXAMPLES = 3, 100
+EXAMPLES, LONG_EXAMPLES = 2, 100
 MAKE = ("resolve_sandbox", "fork_sandbox")
 
 
