@@ -26,6 +26,13 @@ def bytes_answer(
     return response
 
 
+def no_answer(status: int) -> Response:
+    """Nothing, and so of no content type."""
+    response = Response(status=status)
+    del response.headers["Content-Type"]
+    return response
+
+
 def _pieces(data: bytes) -> Iterator[bytes]:
     view = memoryview(data)
     for start in range(0, len(data), _PIECE_BYTES):

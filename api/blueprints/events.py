@@ -7,7 +7,7 @@ from collections.abc import Callable
 from flask import Response
 
 from api import raises
-from api.answers import answer
+from api.answers import answer, no_answer
 from api.connection import client_watch
 from api.event_formats import EVENTS, FORMATS, NDJSON, SSE
 from api.event_log import EventReader, first_page, parse_cursor
@@ -39,7 +39,7 @@ def exec_events(call: Call, sandbox_id: str, exec_id: str, query: EventsQuery) -
     after = parse_cursor(call.request.headers.get("Last-Event-ID"), query.after)
     page = first_page(call.services, key, after)
     if page.terminal and after == page.last_seq:
-        return Response(status=204)
+        return no_answer(204)
     gone = client_watch(call.request.environ)
     if query.wait is not None:
         seconds = min(query.wait, call.services.settings.max_foreground_wait_seconds)

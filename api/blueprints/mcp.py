@@ -9,7 +9,7 @@ from pydantic import Field
 
 from api import raises
 from api.allowed_hosts import check_host
-from api.answers import bytes_answer
+from api.answers import bytes_answer, no_answer
 from api.inner_calls import InnerCalls
 from api.operations import Call, Group
 from api.queries import NoQuery
@@ -54,4 +54,6 @@ def exchange_mcp(call: Call, query: NoQuery, body: McpMessage) -> Response:
     came = exchange(rest, body.model_dump(exclude_unset=True), meant)
     if came.status == 406:
         raise MalformedRequest("The endpoint answers in application/json; say in Accept that it is taken.")
+    if not came.content:
+        return no_answer(came.status)
     return bytes_answer(came.content, _JSON, came.status)

@@ -8,7 +8,7 @@ import httpx
 
 from api.blueprints import GROUPS
 from api.operations import Operation
-from api.problems import SERVER_TITLES
+from api.problems import CONTENT_TYPE, SERVER_TITLES
 
 #: Fixed addresses before those with names in them, as the router has it.
 _OPERATIONS = sorted(
@@ -22,9 +22,9 @@ def check(response: httpx.Response) -> None:
     if operation is None or response.status_code in SERVER_TITLES:
         return
     told = f"{operation.name}: {response.status_code}"
-    if response.status_code < 400:
+    content_type = response.headers.get("Content-Type", "").partition(";")[0]
+    if content_type != CONTENT_TYPE:
         assert response.status_code in operation.answers, told
-        content_type = response.headers.get("Content-Type", "").partition(";")[0]
         assert content_type in (operation.contents(response.status_code) or ("",)), f"{told} {content_type}"
     elif response.request.method != "HEAD":
         code = httpx.Response(response.status_code, content=response.read()).json()["code"]
