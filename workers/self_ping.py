@@ -109,7 +109,8 @@ class SelfPing:
             self._publisher.send(self._queue, PING_TASK, {"token": self._token})
         except Unavailable:
             return None
-        within_seconds = self._heard_within_seconds if self.ready else self._eager_within_seconds
+        # The first one waits for the consumer, too.
+        within_seconds = self._eager_within_seconds if self._lost else self._heard_within_seconds
         if not self._heard.wait(within_seconds):
             return False
         self._round_trip_ms = round((monotonic_seconds() - started_seconds) * 1000, 1)

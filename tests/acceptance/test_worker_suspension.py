@@ -161,10 +161,11 @@ def test_it_is_restored_elsewhere_when_its_worker_does_not_return(
         gateway.suspend(woken.key, woken.generation)
         second.send_signal(signal.SIGSTOP)
         until(lambda: not fleet.lease_lives("w2"))
+        until(lambda: fleet.lease_lives("w1"))
         assert gateway.resume(route.key, "test")[0].worker_id == "w1"
         second.send_signal(signal.SIGCONT)
         until(lambda: not list(fleet.root("w2").glob("sandboxes/*/*")))
-        assert fleet.lease_lives("w2")
+        until(lambda: fleet.lease_lives("w2"))
         fleet.start_beat()
         until(lambda: not list(s3.files.glob("elsewhere/**/manifest.json")))
     finally:

@@ -36,7 +36,7 @@ SETTINGS = {
 }
 TOKEN = "a-token-of-the-test"
 #: On a machine that others use, and while a broker of this machine starts, too.
-START_SECONDS = 300
+START_SECONDS = 600
 #: Longer than any wait in the product that ends with an exit.
 EXIT_SECONDS = 90
 _FOREVER_SECONDS = 1e6

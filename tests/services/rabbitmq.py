@@ -19,7 +19,7 @@ from tests.services.process import NotReady, Process
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 ERLANG = Path("/usr/lib/erlang/bin")
 USER = "sandloom"
-START_SECONDS = 180.0
+START_SECONDS = 480.0
 
 
 class RabbitServer:
