@@ -37,7 +37,8 @@ class Leftovers:
         self._worker_id = worker_id
         self._root = fleet.root(worker_id)
         self._place = str(self._root.parent)
-        self._own = {worker.pid, *proctree.children_of(worker.pid)}
+        self._children = set(proctree.children_of(worker.pid))
+        self._own = {worker.pid, *self._children}
         self._uids = range(first, last + 1)
         self._routes = routes
         self._live = {route.key: route for route in routes if route.status is not SandboxStatus.RELEASED}
@@ -48,8 +49,10 @@ class Leftovers:
         return [f"{look.__name__}: {thing}" for look in looks for thing in look()]
 
     def processes(self) -> Iterator[str]:
-        if len(self._own) != 2:
-            yield f"the worker and its children are {sorted(self._own)}, not a worker and a spawner"
+        commands = {pid: _command(pid) for pid in self._children}
+        others = {pid: command for pid, command in commands.items() if "meter.server" not in command}
+        if len(others) != 1 or "spawner.server" not in str(others) or len(commands) > 2:
+            yield f"the worker's children are {commands}, not a spawner and perhaps a meter"
         for pid in _pids():
             if self._is_with_init(pid):
                 continue
