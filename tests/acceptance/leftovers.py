@@ -22,7 +22,7 @@ from workers.translate import group_of
 
 _LISTENING = "0A"
 _OF_THE_WORKER = {"lock", "root_id", "uid_block", "worker_id"}
-_OF_THE_ENGINE = {"etc", "identity", "seccomp.bpf"}
+_OF_THE_ENGINE = {"etc", "identity", "notes", "seccomp.bpf"}
 
 
 class Leftovers:
@@ -90,6 +90,8 @@ class Leftovers:
         for path in (self._root / ".engine").iterdir():
             if path.name not in _OF_THE_ENGINE and path != machine.directory(path.parent):
                 yield str(path)
+        # A FIFO for each command that runs.
+        yield from map(str, (self._root / ".engine/notes").iterdir())
         uids = {str(route.sandbox_uid) for route in self._live.values()}
         identities = self._root / ".engine/identity"
         names = os.listdir(identities) if identities.exists() else []
