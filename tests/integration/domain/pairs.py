@@ -44,6 +44,7 @@ WRITES: dict[str, Write] = {
     "suspend": lambda w: w.suspensions.begin(w.fence1),
     "suspend idle": lambda w: w.suspensions.begin(w.fence1, w.now_us()),
     "abort suspend": lambda w: w.suspensions.abort(w.fence1),
+    "announce snapshot": lambda w: w.suspensions.announce(w.fence1, "snap"),
     "finish suspend": lambda w: w.suspensions.finish(w.fence1),
     "resume": lambda w: w.suspensions.begin_resume(key(), "tester"),
     "fall back": lambda w: w.suspensions.fall_back(w.fence1),

@@ -169,6 +169,7 @@ CALLS: dict[str, Call] = {
     "Keys.list": lambda w: w.keys.list("other", 50, 0),
     "Keys.of_text": lambda w: w.keys.of_text(str(MINT.new("other"))),
     "Keys.demand_sender": lambda w: w.keys.demand_sender(w.keys.list("other", 1, 0)[0][0].key_id),
+    "Keys.works": lambda w: w.keys.works(w.keys.list("other", 1, 0)[0][0].key_id),
     "Keys.revoke": lambda w: w.keys.revoke("other", w.keys.list("other", 1, 0)[0][0].key_id),
     "Tenants.set": bounded,
     "Tenants.get": lambda w: w.tenants.get("other"),
