@@ -196,9 +196,9 @@ def test_bytes_that_changed_on_the_way_are_found_by_the_digest(front: FaultyFron
 
 def test_which_store_the_settings_mean(monkeypatch: pytest.MonkeyPatch):
     assert open_object_store(Settings.load({})) is None
-    given = {"SANDBOX_OBJECT_STORE_BACKEND": "disabled", "SANDBOX_BLOBSTORE_BUCKET": "b"}
+    given = {"SANDBOX_OBJECT_STORE_BACKEND": "disabled", "SANDBOX_BLOBSTORE_BUCKET": "kept"}
     assert open_object_store(Settings.load(given)) is None
-    assert isinstance(open_object_store(Settings.load({"BLOBSTORE_BUCKET": "b"})), S3Store)
+    assert isinstance(open_object_store(Settings.load({"BLOBSTORE_BUCKET": "kept"})), S3Store)
     with pytest.raises(SettingsInvalid, match="SANDBOX_BLOBSTORE_BUCKET"):
         Settings.load({"SANDBOX_OBJECT_STORE_BACKEND": "s3"})
     with pytest.raises(SettingsInvalid, match="entry points"):
