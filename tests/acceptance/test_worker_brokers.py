@@ -119,6 +119,11 @@ def test_accepted_work_finishes_when_the_broker_lost_everything(
         fleet.close()
 
 
+def channels(client: Any) -> set[bytes]:
+    """All of the server, which other tests use as well."""
+    return set(client.execute_command("PUBSUB", "CHANNELS", b"*"))
+
+
 def test_over_tls_every_key_and_channel_of_redis_carries_the_prefix(
     postgres_url: str, redis_server: RedisServer, data_dir: Path
 ) -> None:
@@ -126,6 +131,8 @@ def test_over_tls_every_key_and_channel_of_redis_carries_the_prefix(
     url = f"{redis_server.tls_url(database)}?ssl_ca_certs={redis_server.certificates.ca}"
     fleet = WorkerFleet(postgres_url, url, data_dir)
     prefix = f"{fleet.settings.broker_namespace}:".encode()
+    with redis_server.client(database) as plain:
+        of_others = channels(plain)
     seen: set[bytes] = set()
     try:
         worker = fleet.start_worker()
@@ -145,15 +152,14 @@ def test_over_tls_every_key_and_channel_of_redis_carries_the_prefix(
                 os.kill(worker.pid, signal.SIGSTOP)
                 for _ in range(2):  # one goes to the worker's waiting connection, the next has to wait
                     fleet.services.publisher.send(route.queue, "sandloom.files.stat", {})
-                seen |= set(plain.keys()) | set(plain.execute_command("PUBSUB", "CHANNELS", b"*"))
+                seen |= set(plain.keys()) | channels(plain)
                 os.kill(worker.pid, signal.SIGCONT)
         client.close()
         app.close()
     finally:
         fleet.close()
     kinds = ("sandloom.worker.w1", "celery-task-meta-", "_kombu.binding", "heads", "reply:", "celery.pidbox")
-    # Servers are shared with other tests; their channels have other prefixes.
-    mine = {name for name in seen if b"test-" not in name or prefix in name}
+    mine = seen - of_others
     for kind in kinds:
         assert any(kind.encode() in name for name in mine), (kind, seen)
     assert [name for name in mine if not name.startswith(prefix)] == []
