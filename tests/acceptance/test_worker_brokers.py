@@ -129,10 +129,10 @@ def test_over_tls_every_key_and_channel_of_redis_carries_the_prefix(
 ) -> None:
     database = redis_server.new_database()
     url = f"{redis_server.tls_url(database)}?ssl_ca_certs={redis_server.certificates.ca}"
-    fleet = WorkerFleet(postgres_url, url, data_dir)
-    prefix = f"{fleet.settings.broker_namespace}:".encode()
     with redis_server.client(database) as plain:
         of_others = channels(plain)
+    fleet = WorkerFleet(postgres_url, url, data_dir)
+    prefix = f"{fleet.settings.broker_namespace}:".encode()
     seen: set[bytes] = set()
     try:
         worker = fleet.start_worker()
