@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from typing import Any
 from urllib.parse import urlsplit
 
 _READ_BYTES = 64 * 1024
+#: Far less than the servers keep a connection on which nothing happens.
+_IDLE_SECONDS = 20.0
 
 
 class Connection:
@@ -16,8 +19,8 @@ class Connection:
     def __init__(self, url: str, token: str, tenant: str = "default") -> None:
         parts = urlsplit(url)
         assert parts.hostname is not None
-        self._socket = socket.create_connection((parts.hostname, parts.port or 80), timeout=120)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._address = parts.hostname, parts.port or 80
+        self._connect()
         self._headers = (
             f"Host: {parts.netloc}\r\nAuthorization: Bearer {token}\r\nX-Sandbox-Tenant: {tenant}\r\n"
             "Content-Type: application/json\r\n"
@@ -27,11 +30,20 @@ class Connection:
         content = b"" if body is None else json.dumps(body).encode()
         prefer = f"Prefer: wait={wait_seconds}\r\n" if wait_seconds else ""
         head = f"{method} /api/v1{path} HTTP/1.1\r\n{self._headers}{prefer}Content-Length: {len(content)}\r\n\r\n"
+        if time.monotonic() - self._used > _IDLE_SECONDS:
+            self.close()
+            self._connect()
         self._socket.sendall(head.encode() + content)
         status, answer = self._answer()
+        self._used = time.monotonic()
         if not 200 <= status < 300:
             raise SystemExit(f"{method} {path}: {status} {answer[:500].decode('utf-8', 'replace')}")
         return json.loads(answer) if answer else None
+
+    def _connect(self) -> None:
+        self._socket = socket.create_connection(self._address, timeout=120)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._used = time.monotonic()
 
     def _answer(self) -> tuple[int, bytes]:
         data = b""
