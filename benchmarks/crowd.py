@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
+from bisect import bisect
+from typing import Any
 
 from rich.table import Table
 
@@ -45,6 +48,15 @@ class Crowd:
     def waiting(self) -> int:
         return int(self._connect().call("GET", "/sandboxes/diagnostics/runtime")["queue_length"])
 
+    def started(self) -> list[str]:
+        """When each of its commands began that did, in the order of time."""
+        connection = self._connect()
+        records = [
+            record for box in self._boxes for record in connection.call("GET", f"{box.path}/exec?limit=100")["execs"]
+        ]
+        connection.close()
+        return sorted(record["started_at"] for record in records if record["started_at"])
+
     def close(self) -> None:
         """Everything is ended with its sandbox."""
         connection = self._connect()
@@ -54,41 +66,41 @@ class Crowd:
 
 
 def measure(service: Service) -> Table:
-    alone = samples(service)
+    alone, _, idle_cancels = samples(service)
     crowd = Crowd(service)
     crowd.wait_in_line()
     before = crowd.waiting()
-    beside = samples(service)
-    after = crowd.waiting()
+    beside, records, cancels = samples(service)
+    after, started = crowd.waiting(), crowd.started()
     crowd.close()
     if after < WAITING // 2:
         raise SystemExit(f"only {after} commands were left waiting; nothing was measured")
-    slot_ms = 1e3 * _SECONDS / SLOTS
+    ahead = [bisect(started, record["started_at"]) - bisect(started, record["created_at"]) for record in records]
     table = Table(
-        "what", "alone p50 ms", "beside p50 ms", "beside p95 ms", "p50 : p50", "p95 less alone, in slots freed",
+        "what", "alone p50 ms", "beside p50 ms", "beside p95 ms", "p50 : p50", "of the crowd, begun meanwhile",
         title=f"{service.name}: one tenant beside {before} to {after} waiting commands of another",
         title_justify="left",
     )  # fmt: skip
-    for what, idle, busy in zip(
-        ("a command (true)", "a cancel, to the end of the command"), alone, beside, strict=True
+    for what, idle, busy, most in (
+        ("a command (true)", alone, beside, f"at most {max(ahead)}, {statistics.median(ahead):g} in the middle"),
+        ("a cancel, to the end of the command", idle_cancels, cancels, ""),
     ):
         p50, crowded, p95 = (1e3 * value for value in (quantile(idle, 0.5), quantile(busy, 0.5), quantile(busy, 0.95)))
-        slots = f"{(p95 - p50) / slot_ms:.1f}"
-        table.add_row(what, f"{p50:.1f}", f"{crowded:.1f}", f"{p95:.1f}", f"{crowded / p50:.2f}", slots)
+        table.add_row(what, f"{p50:.1f}", f"{crowded:.1f}", f"{p95:.1f}", f"{crowded / p50:.2f}", most)
     return table
 
 
-def samples(service: Service) -> tuple[list[float], list[float]]:
-    """Seconds of commands, and of cancels of a command that runs."""
+def samples(service: Service) -> tuple[list[float], list[dict[str, Any]], list[float]]:
+    """Seconds of commands, their records, and seconds of cancels of a command that runs."""
     connection = Connection(service.url, service.token, "modest")
     box = Box(connection, "modest")
-    commands, cancels = [], []
+    commands, records, cancels = [], [], []
     for _ in range(SAMPLES):
         began = time.perf_counter()
-        box.run(["true"])
+        records.append(box.run(["true"]))
         commands.append(time.perf_counter() - began)
         sleeper = Sleeper(connection, box)
         sleeper.await_running()
         cancels.append(sleeper.cancel())
     connection.close()
-    return commands, cancels
+    return commands, records, cancels

@@ -19,6 +19,7 @@ class Connection:
     def __init__(self, url: str, token: str, tenant: str = "default") -> None:
         parts = urlsplit(url)
         assert parts.hostname is not None
+        self._used = 0.0
         self._address = parts.hostname, parts.port or 80
         self._connect()
         self._headers = (
