@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 from dataclasses import dataclass
@@ -70,9 +71,11 @@ class Sender:
 
     def send(self, method: str, target: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> Reply:
         sent = {"Authorization": f"Bearer {TOKEN}", "X-Sandbox-Tenant": self._tenant, **(headers or {})}
-        for last in (False, True):
+        for last in (False, False, False, True):
             try:
-                self._connection.request(method, target, body, {k: v.encode("latin-1") for k, v in sent.items()})
+                # Who refuses a body answers before it has come, and stops reading.
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    self._connection.request(method, target, body, {k: v.encode("latin-1") for k, v in sent.items()})
                 answer = self._connection.getresponse()
                 reply = Reply(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
                 break
