@@ -29,14 +29,9 @@ class Crowd:
     """A tenant whose sandboxes have as many commands waiting as they may."""
 
     def __init__(self, service: Service) -> None:
-        self._service = service
-        self._connection = self._connect()
+        self._connection = Connection(service.url, service.token, "crowd")
         boxes = -(-(WAITING + SLOTS) // OF_A_SANDBOX)
         self._boxes = [Box(self._connection, f"crowd-{number}") for number in range(boxes)]
-
-    def _connect(self) -> Connection:
-        """Those that nobody uses for a while are closed by the service."""
-        return Connection(self._service.url, self._service.token, "crowd")
 
     def wait_in_line(self) -> None:
         for _ in range(OF_A_SANDBOX):
@@ -46,7 +41,13 @@ class Crowd:
                 self._connection.call("POST", f"{box.path}/exec", {**body, "argv": ["sleep", str(_SECONDS)]})
 
     def waiting(self) -> int:
-        return int(self._connect().call("GET", "/sandboxes/diagnostics/runtime")["queue_length"])
+        return int(self._connection.call("GET", "/sandboxes/diagnostics/runtime")["queue_length"])
+
+    def started(self) -> list[str]:
+        """When each of its commands began that did, in the order of time."""
+        lists = [self._connection.call("GET", f"{box.path}/exec?limit=100")["execs"] for box in self._boxes]
+        records = itertools.chain.from_iterable(lists)
+        return sorted(record["started_at"] for record in records if record["started_at"])
 
     def started(self) -> list[str]:
         """When each of its commands began that did, in the order of time."""
@@ -59,10 +60,9 @@ class Crowd:
 
     def close(self) -> None:
         """Everything is ended with its sandbox."""
-        connection = self._connect()
         for box in self._boxes:
-            connection.call("DELETE", box.path)
-        connection.close()
+            self._connection.call("DELETE", box.path)
+        self._connection.close()
 
 
 def measure(service: Service) -> Table:

@@ -19,9 +19,8 @@ class Connection:
     def __init__(self, url: str, token: str, tenant: str = "default") -> None:
         parts = urlsplit(url)
         assert parts.hostname is not None
-        self._used = 0.0
         self._address = parts.hostname, parts.port or 80
-        self._connect()
+        self._socket, self._used = self._connect(), time.monotonic()
         self._headers = (
             f"Host: {parts.netloc}\r\nAuthorization: Bearer {token}\r\nX-Sandbox-Tenant: {tenant}\r\n"
             "Content-Type: application/json\r\n"
@@ -33,7 +32,7 @@ class Connection:
         head = f"{method} /api/v1{path} HTTP/1.1\r\n{self._headers}{prefer}Content-Length: {len(content)}\r\n\r\n"
         if time.monotonic() - self._used > _IDLE_SECONDS:
             self.close()
-            self._connect()
+            self._socket = self._connect()
         self._socket.sendall(head.encode() + content)
         status, answer = self._answer()
         self._used = time.monotonic()
@@ -41,10 +40,10 @@ class Connection:
             raise SystemExit(f"{method} {path}: {status} {answer[:500].decode('utf-8', 'replace')}")
         return json.loads(answer) if answer else None
 
-    def _connect(self) -> None:
-        self._socket = socket.create_connection(self._address, timeout=120)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._used = time.monotonic()
+    def _connect(self) -> socket.socket:
+        connected = socket.create_connection(self._address, timeout=120)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connected
 
     def _answer(self) -> tuple[int, bytes]:
         data = b""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
 
+from packaging.utils import canonicalize_name
+
+from tests.architecture.test_deployment import pins
 from tests.architecture.tree import ROOT
 
 MODULES = (
@@ -44,14 +46,9 @@ def imported(modules: tuple[str, ...], hidden: set[str]) -> subprocess.Completed
 
 def others() -> set[str]:
     """Top-level modules that only packages outside the lock bring."""
-    lock = (ROOT / "requirements" / "server.lock").read_text(encoding="utf-8")
-    locked = {canonical(name) for name in re.findall(r"^([A-Za-z0-9._-]+)==", lock, re.MULTILINE)} | {"sandloom"}
+    locked = {canonicalize_name(name) for name in pins("server")} | {"sandloom"}
     return {
         module
         for module, packages in packages_distributions().items()
-        if not any(canonical(package) in locked for package in packages)
+        if not any(canonicalize_name(package) in locked for package in packages)
     }
-
-
-def canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
