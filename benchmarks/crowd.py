@@ -49,15 +49,6 @@ class Crowd:
         records = itertools.chain.from_iterable(lists)
         return sorted(record["started_at"] for record in records if record["started_at"])
 
-    def started(self) -> list[str]:
-        """When each of its commands began that did, in the order of time."""
-        connection = self._connect()
-        records = [
-            record for box in self._boxes for record in connection.call("GET", f"{box.path}/exec?limit=100")["execs"]
-        ]
-        connection.close()
-        return sorted(record["started_at"] for record in records if record["started_at"])
-
     def close(self) -> None:
         """Everything is ended with its sandbox."""
         for box in self._boxes:

@@ -128,7 +128,7 @@ class Node:
             "worker started",
             worker_id=identity.worker_id,
             epoch=identity.epoch,
-            level=self._ground.plan.level.value,
+            isolation_level=self._ground.plan.level.value,
             endpoint=endpoint,
         )
 

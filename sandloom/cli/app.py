@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except SandloomError as error:
         if debug:
             raise
-        click.echo(f"sandloom: {error.code}: {_one_line(error.detail)}", err=True)
+        click.echo(f"sandloom: {error.code}: {_one_line(str(error))}", err=True)
         sys.exit(getattr(error, "exit_code", 1))
     except Exception as error:
         if debug:

@@ -25,7 +25,8 @@ class ClientOptions(TypedDict):
 
 
 def client_options(base_url: str, token: str, tenant: str | None, timeout_seconds: float) -> ClientOptions:
-    headers = {"Authorization": f"Bearer {token}"}
+    # Without a token the service says how to send one.
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     if tenant is not None:
         headers["X-Sandbox-Tenant"] = tenant
     return {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from sandloom.errors import REGISTRY, SandloomError, Unavailable
-from sandloom.sdk.http import problem_of
+from sandloom.errors import REGISTRY, SandloomError, Unavailable, ValidationFailed
+from sandloom.sdk.http import client_options, problem_of
 from sandloom.sdk.transport import Transport
 
 
@@ -52,3 +52,15 @@ def test_nobody_there_is_unavailable_and_names_the_address_without_the_token() -
         transport.call("GET", "/sandboxes")
     assert "the-token" not in str(caught.value)
     transport.close()
+
+
+def test_fields_that_were_refused_are_in_the_text() -> None:
+    sent = ValidationFailed(errors=[{"field": "exec_scope", "message": "String should have at least 3 characters"}])
+    assert str(problem_of(_response(422, json=sent.to_problem()))).endswith(
+        "; exec_scope String should have at least 3 characters"
+    )
+
+
+def test_without_a_token_none_is_sent() -> None:
+    assert "Authorization" not in client_options("http://127.0.0.1", "", None, 1.0)["headers"]
+    assert client_options("http://127.0.0.1", "t", None, 1.0)["headers"]["Authorization"] == "Bearer t"
