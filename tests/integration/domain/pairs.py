@@ -311,7 +311,7 @@ STATES: dict[State, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("resolve", "finish", "cancel queued", "append", "release", "restart", "renew", "end lost", "orphans"),
     ),
     suspending: (
-        ("abort suspend", "finish suspend", "restart"),
+        ("abort suspend", "announce snapshot", "finish suspend", "restart"),
         ("suspend", "abort suspend", "finish suspend", "admit", "resume", "release", "restart"),
     ),
     suspended: (
