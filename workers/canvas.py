@@ -40,10 +40,22 @@ class Canvas:
             found, _ = pipe.get(self._key(task_id)).delete(self._key(task_id)).execute()
         return None if found is None else dict(json.loads(found))
 
+    def join(self, task_id: str, other_id: str) -> None:
+        """``other_id`` waits for the same command as ``task_id``, to which the row belongs."""
+        if self._app.conf.result_backend:
+            key = self._key(task_id, "joined")
+            with self._redis.pipeline(transaction=True) as pipe:
+                pipe.sadd(key, other_id).expire(key, _EXPIRES_SECONDS).execute()
+
+    def unanswered(self, task_id: str) -> list[str]:
+        """Of the task and those that joined it those without a result; none where there is nowhere to keep one."""
+        if not self._app.conf.result_backend:
+            return []
+        joined = [found.decode() for found in self._redis.smembers(self._key(task_id, "joined"))]
+        return [found for found in (task_id, *joined) if self._backend.get_state(found) not in states.READY_STATES]
+
     def complete(self, task_id: str, result: dict[str, Any]) -> None:
         """What Celery does at the end of a task: send what follows, store the result, count its part of a chord."""
-        if not self._app.conf.result_backend:
-            return
         follows = self.take(task_id) or {}
         lineage: dict[str, Any] = {"parent_id": task_id, "root_id": follows.get("root_id")}
         for callback in follows.get("callbacks") or ():
@@ -61,5 +73,5 @@ class Canvas:
     def _redis(self) -> Any:
         return self._backend.client
 
-    def _key(self, task_id: str) -> Any:
-        return self._backend.get_key_for_task(task_id, ".canvas")
+    def _key(self, task_id: str, kind: str = "canvas") -> Any:
+        return self._backend.get_key_for_task(task_id, f".{kind}")

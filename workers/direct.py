@@ -67,7 +67,15 @@ class DirectExecs:
         except SandboxNotReady:
             self._node.homes.connect(key, args.generation)
             admitted, _, _ = self._node.execs.admit(key, args.generation, request, task_id)
+        if admitted.task_id not in (None, task_id):
+            self._join(admitted.task_id, task_id)
         return admitted
+
+    def _join(self, task_id: str, other_id: str) -> None:
+        try:
+            self._canvas.join(task_id, other_id)
+        except Exception:
+            log.exception("a task gets no result if its worker is lost", task_id=other_id)
 
     def _keep(self, delivery: Delivery) -> bool:
         try:

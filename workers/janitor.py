@@ -23,7 +23,7 @@ log = get_logger("sandloom.workers.janitor")
 
 
 class Announcer:
-    """Tells those who wait what registration did to the commands of earlier epochs."""
+    """Tells those who wait of the ends of commands of earlier epochs."""
 
     def __init__(self, execs: Execs, bus: Bus, results: Results) -> None:
         self._execs = execs

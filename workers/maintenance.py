@@ -120,6 +120,8 @@ class Maintenance:
             if self._reclaim.declare_lost(lease):
                 log.error("worker declared lost", worker_id=lease.worker_id, epoch=lease.epoch)
                 self._reclaim.count({Tally.WORKERS_LOST: 1})
+                for key in self._execs.ended_tasks(lease.worker_id):
+                    self._results.complete(self._execs.get(key, output=True))
 
     def _lost_execs(self) -> None:
         self._end(self._reclaim.end_lost_execs, Tally.EXECS_LOST)

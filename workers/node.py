@@ -76,14 +76,14 @@ WAITING_IN_MEMORY = 2000
 class Birth:
     """A registered life of the node.
 
-    ``sealing_key``: secrets for this epoch are sealed to it; it is never written. ``open_before``: what the earlier
-    life had not ended.
+    ``sealing_key``: secrets for this epoch are sealed to it; it is never written. ``left``: commands that the earlier
+    life had not ended, or of whose end it may not have told.
     """
 
     identity: Identity
     sealing_key: X25519PrivateKey
     sent_seconds: float
-    open_before: list[ExecKey]
+    left: list[ExecKey]
 
 
 class Node:
@@ -121,7 +121,7 @@ class Node:
         self._front.start()
         self._ping.start()
         self._stored.start()
-        self._lanes.submit(Lane.LIFECYCLE, lambda: self._announcer.announce(self._birth.open_before))
+        self._lanes.submit(Lane.LIFECYCLE, lambda: self._announcer.announce(self._birth.left))
         self._lanes.submit(Lane.LIFECYCLE, self._janitor.tidy)
         identity = self._birth.identity
         log.info(
@@ -312,7 +312,10 @@ def _register(settings: Settings, services: Services, ground: Ground, endpoint: 
     )
     pause = threading.Event()
     before = services.fleet.get(info.worker_id)
-    open_before = services.execs.open_for(info.worker_id, before.epoch, MAX_ANNOUNCED) if before else []
+    left: list[ExecKey] = []
+    if before is not None:
+        left += [row.key for row in services.execs.open_for(info.worker_id, before.epoch, MAX_ANNOUNCED)]
+        left += services.execs.ended_tasks(info.worker_id, MAX_ANNOUNCED)
     while True:
         sent_seconds = boottime_seconds()
         try:
@@ -326,7 +329,7 @@ def _register(settings: Settings, services: Services, ground: Ground, endpoint: 
             continue
         log.info("registered", epoch=registration.epoch, kept=registration.kept, lost=registration.lost)
         identity = Identity(info.worker_id, registration.epoch)
-        return Birth(identity, sealing_key, sent_seconds, [row.key for row in open_before])
+        return Birth(identity, sealing_key, sent_seconds, left)
 
 
 def node_info(

@@ -1,4 +1,5 @@
-"""Results of direct tasks that end without their own task running: lost workers, queue timeouts, restarts."""
+"""Results of direct tasks that end without their own task running: lost workers, queue timeouts, restarts; and of those
+whose worker died between the end of the row and the result of the task."""
 
 from __future__ import annotations
 
@@ -17,10 +18,11 @@ class Results:
         self._canvas = canvas
 
     def complete(self, record: Exec) -> None:
-        """Store the record as the task's result. Never raises: the record itself is safe."""
+        """Store the record as the result of each task that waits for it. Never raises: the record itself is safe."""
         if record.task_id is None:
             return
         try:
-            self._canvas.complete(record.task_id, exec_answer(record))
+            for task_id in self._canvas.unanswered(record.task_id):
+                self._canvas.complete(task_id, exec_answer(record))
         except Exception:
             log.exception("a task's result could not be stored", task_id=record.task_id)

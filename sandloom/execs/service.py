@@ -12,7 +12,7 @@ from sandloom.clock import MICROSECONDS
 from sandloom.contracts.ports import Head
 from sandloom.db.clock import now_us
 from sandloom.db.engine import Database
-from sandloom.db.tables import RECENT, execs, sandboxes
+from sandloom.db.tables import RECENT, execs, sandboxes, workers
 from sandloom.errors import CommitUnknown, ExecNotFound, SandboxNotFound, StaleRoute, Unavailable
 from sandloom.execs import repository, statements
 from sandloom.execs.admission import Admission, ExecPolicy, check_same_request, limits_exceeded, refusal_to_admit
@@ -25,7 +25,8 @@ from sandloom.sandboxes import repository as sandbox_rows
 from sandloom.sandboxes.records import Route
 from sandloom.tenants.service import Tenants
 
-_e, _s = execs.c, sandboxes.c
+_e, _s, _w = execs.c, sandboxes.c, workers.c
+_KEY = (_e.tenant_id, _e.sandbox_id, _e.exec_id)
 _ATTEMPTS = 8
 #: How often an admission whose commit is unknown is sent again: it finds its own row, if there is one.
 _DOUBTS = 2
@@ -33,6 +34,8 @@ _DOUBTS = 2
 MAX_PAGE_BYTES = 1 << 20
 #: A doorbell that was lost is sent again after this long; then twice as long each time.
 FIRST_RING_AGAIN_SECONDS = 5
+#: A worker writes a task's result at once after the row; a lease, which may live on after its worker, is far shorter.
+ENDED_SECONDS = 600
 
 
 class Execs:
@@ -273,6 +276,18 @@ class Execs:
             OpenExec(ExecKey(*row[:3]), row.generation, ExecStatus(row.status), row.cancel_us, row.queued_us)
             for row in rows
         ]
+
+    def ended_tasks(self, worker_id: str, limit: int = 10_000) -> Sequence[ExecKey]:
+        """Execs of direct tasks that ended shortly before the worker's last sign of life, or after it."""
+        last_us = select(_w.lease_expires_us).where(_w.worker_id == worker_id).scalar_subquery()
+        query = (
+            select(*_KEY)
+            .where(_e.finished_us >= last_us - ENDED_SECONDS * MICROSECONDS)
+            .where(_e.worker_id == worker_id, _e.task_id.is_not(None))
+            .order_by(_e.finished_us.desc())
+            .limit(limit)
+        )
+        return [ExecKey(*row) for row in self._db.read(lambda connection: connection.execute(query).all())]
 
     def queued_of(self, key: SandboxKey, worker_id: str) -> Sequence[ExecKey]:
         """Execs of the sandbox that wait for its owner."""

@@ -217,7 +217,15 @@ def test_what_follows_a_command_goes_on_when_its_worker_is_gone(fleet: DirectFle
     linked = sleeping[2].set(link=after[2]).apply_async()
     for name in ("chord", "chain", "link"):
         fleet.until_running(ExecKey("default", lost.id, f"lost-{name}"))
+    again = lost.exec_signature(["sleep", "600"], exec_id="lost-link", exec_scope="lost-link").apply_async()
+    until_state(again, "STARTED")
+    told = lost.exec_signature(["true"], exec_id="lost-told").apply_async()
+    assert told.get(timeout=LONG_SECONDS)["status"] == "SUCCEEDED"
+    # As if the worker had died after the row had its end.
+    told.forget()
     fleet.workers["w1"].kill()
+    assert again.get(timeout=LONG_SECONDS)["status"] == "WORKER_LOST"
+    assert client.app.AsyncResult(told.id).get(timeout=LONG_SECONDS)["status"] == "SUCCEEDED"
     assert linked.get(timeout=LONG_SECONDS)["status"] == "WORKER_LOST"
     assert chorded.get(timeout=LONG_SECONDS)["status"] == "SUCCEEDED"
     assert chained.get(timeout=LONG_SECONDS)["status"] == "SUCCEEDED"

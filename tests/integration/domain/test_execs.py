@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sandloom.clock import MICROSECONDS
 from sandloom.contracts.ports import Head
 from sandloom.db import Database
 from sandloom.db.tables import execs, sandboxes, usage_records, workers
@@ -26,6 +27,7 @@ from sandloom.errors import (
 from sandloom.execs import repository
 from sandloom.execs.admission import ExecPolicy
 from sandloom.execs.records import ExecRequest, Outcome
+from sandloom.execs.service import ENDED_SECONDS
 from sandloom.execs.states import ExecStatus, Reason
 from sandloom.ids import ExecKey
 from tests.integration.domain.world import DONE, REFUSED, World, key, request
@@ -309,6 +311,23 @@ def test_open_for_lists_what_runs_and_then_what_waits_oldest_first(world: World)
     ]
     assert [e.key.exec_id for e in world.execs.open_for("w1", 1, limit=1)] == ["run-1"]
     assert world.execs.open_for("w1", 2) == world.execs.open_for("w2", 1) == []
+
+
+def test_tasks_that_ended_about_when_their_worker_did_are_found(world: World):
+    route = world.started()
+    for name, task_id in (("long-ago", "task-1"), ("lately", "task-2"), ("open", "task-3"), ("over-rest", None)):
+        world.execs.admit(route.key, route.generation, request(name, name), task_id)
+        claimed = world.claim(world.exec(name))
+        assert claimed is not None
+        assert name == "open" or world.finish(claimed)
+    last_us = world.row(workers).lease_expires_us
+    past_us = last_us - (ENDED_SECONDS + 1) * MICROSECONDS
+    world.set(execs, execs.c.exec_id == "long-ago", finished_us=past_us)
+    assert [key.exec_id for key in world.execs.ended_tasks("w1")] == ["lately"]
+    world.set(workers, workers.c.worker_id == "w1", lease_expires_us=last_us - MICROSECONDS)
+    assert [key.exec_id for key in world.execs.ended_tasks("w1")] == ["lately", "long-ago"]
+    assert [key.exec_id for key in world.execs.ended_tasks("w1", limit=1)] == ["lately"]
+    assert world.execs.ended_tasks("w2") == []
 
 
 def test_open_for_lets_tenants_and_their_sandboxes_take_turns(world: World):

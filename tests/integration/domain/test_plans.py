@@ -132,6 +132,7 @@ CALLS: dict[str, Call] = {
     "Execs.refuse": lambda w: w.execs.refuse(run(w, "refused").key, run(w).worker_id, 1, REFUSED),
     "Execs.open_counts": lambda w: w.execs.open_counts(),
     "Execs.open_for": lambda w: w.execs.open_for("w1", 1),
+    "Execs.ended_tasks": lambda w: w.execs.ended_tasks("w1"),
     "Execs.queued_of": lambda w: w.execs.queued_of(live(w).key, live(w).worker_id),
     "Fleet.renew": lambda w: w.fleet.renew("w1", 1, 600, {}),
     "Fleet.drain": lambda w: w.fleet.drain("w2"),
