@@ -218,8 +218,9 @@ def test_what_follows_a_command_goes_on_when_its_worker_is_gone(fleet: DirectFle
     for name in ("chord", "chain", "link"):
         fleet.until_running(ExecKey("default", lost.id, f"lost-{name}"))
     again = lost.exec_signature(["sleep", "600"], exec_id="lost-link", exec_scope="lost-link").apply_async()
-    until_state(again, "STARTED")
-    told = lost.exec_signature(["true"], exec_id="lost-told").apply_async()
+    backend = cast(Any, client.app.backend)
+    until(lambda: bool(backend.client.exists(backend.get_key_for_task(linked.id, ".joined"))))
+    told = lost.exec_signature(["true"], exec_id="lost-told", exec_scope="told").apply_async()
     assert told.get(timeout=LONG_SECONDS)["status"] == "SUCCEEDED"
     # As if the worker had died after the row had its end.
     told.forget()
