@@ -31,7 +31,7 @@ class FaultKind(StrEnum):
 class FileFault(ExecutionError):
     """A file call that cannot be done. ``detail`` names sandbox paths only, ``extra`` holds e.g. ``size_bytes``."""
 
-    def __init__(self, kind: FaultKind, detail: str, **extra: int) -> None:
+    def __init__(self, kind: FaultKind, detail: str, **extra: int | str) -> None:
         super().__init__(detail)
         self.kind = kind
         self.detail = detail

@@ -87,6 +87,22 @@ def _walk(base_fd: int, parts: Sequence[bytes]) -> int:
     return current
 
 
+def leading_directories(base_fd: int, parts: Sequence[bytes]) -> int:
+    """How many of ``parts``, from the first on, lead to a directory below ``base_fd``."""
+    current = os.dup(base_fd)
+    try:
+        for count, part in enumerate(parts):
+            try:
+                following = os.open(part, PATH_FLAGS, dir_fd=current)
+            except OSError:
+                return count
+            os.close(current)
+            current = following
+    finally:
+        os.close(current)
+    return len(parts)
+
+
 def open_regular(parent_fd: int, name: bytes, *, looked: bool = False) -> int:
     """A reading descriptor of the regular file ``name``; EISDIR or ENXIO for anything else, ELOOP for a link."""
     # Opening a FIFO or device has effects of its own, so look first, unless the caller has; look again at what was

@@ -11,7 +11,7 @@ from sandloom.execution.disk import Room, Unbounded
 from sandloom.execution.file_faults import FaultKind, FileFault, translated
 from sandloom.execution.file_writer import open_staging
 from sandloom.execution.identity import acting_as
-from sandloom.execution.openat import PATH_FLAGS, open_directory
+from sandloom.execution.openat import PATH_FLAGS, leading_directories, open_directory
 from sandloom.execution.path_locks import PathLocks, Use
 from sandloom.execution.paths import SandboxPath, parse_path
 
@@ -56,10 +56,15 @@ class Places:
 
     @contextmanager
     def parent(self, place: SandboxPath) -> Iterator[int]:
-        """An O_PATH descriptor of the directory that holds ``place`` (of a root: the root itself)."""
+        """An O_PATH descriptor of the directory that holds ``place`` (of a root: the root itself).
+
+        NOT_FOUND (with ``missing_parent``) names the first directory on the way that is not there.
+        """
         base_fd = os.open(getattr(self._directories, place.root), PATH_FLAGS)
         try:
             parent_fd = open_directory(base_fd, place.parent_parts)
+        except FileNotFoundError as error:
+            raise _no_parent(place, leading_directories(base_fd, place.parent_parts)) from error
         finally:
             os.close(base_fd)
         try:
@@ -86,3 +91,14 @@ class Places:
             yield staging_fd
         finally:
             os.close(staging_fd)
+
+
+def _no_parent(place: SandboxPath, present: int) -> FileFault:
+    """``present``: how many of the directories above ``place`` are there."""
+    missing = SandboxPath(place.root, place.parts[: min(present + 1, len(place.parent_parts))]).text
+    return FileFault(
+        FaultKind.NOT_FOUND,
+        f"{place.text} has no parent: {missing} does not exist; correct the path, or make that directory"
+        " first (mkdir with parents=true)",
+        missing_parent=missing,
+    )
