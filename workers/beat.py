@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from celery.beat import Scheduler, SchedulingError, Service
+from celery.beat import Scheduler, SchedulingError
 
 from sandloom.errors import SandloomError
 from sandloom.reclaim.watcher import LeaseWatcher
@@ -41,8 +41,7 @@ class Beat:
     """Celery's scheduler in a thread; a broker that is away only makes it try again."""
 
     def __init__(self, app: WorkerApp) -> None:
-        # In memory: which task is due is not worth a file, since every task is safe to miss and to repeat.
-        self._service: Any = Service(app, scheduler_cls=PatientScheduler)
+        self._app = app
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="beat", daemon=True)
 
@@ -51,16 +50,25 @@ class Beat:
 
     def stop(self) -> None:
         self._stopping.set()
-        self._service.stop()
         self._thread.join(10.0)
 
     def _serve(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._service.start()
+                self._schedule()
             except Exception:
                 log.exception("beat failed")
             self._stopping.wait(1.0)
+
+    def _schedule(self) -> None:
+        """Until the end; celery's ``Service`` would sleep through the wish for it."""
+        # In memory: which task is due is not worth a file, since every task is safe to miss and to repeat.
+        scheduler = PatientScheduler(self._app)
+        try:
+            while not self._stopping.wait(scheduler.tick()):
+                pass
+        finally:
+            scheduler.close()
 
 
 class Observer:

@@ -67,7 +67,9 @@ class CeleryFront:
             hub.call_soon(lambda: None)
             return
         try:
-            self._app.control.broadcast("clock", destination=[self._hostname])
+            # For loops without a hub; they turn once more when they have seen it.
+            for _ in range(2):
+                self._app.control.broadcast("clock", destination=[self._hostname])
         except Exception:
             log.info("the consumer could not be woken")
 
