@@ -19,5 +19,10 @@ def examine(settings: Settings, ground: Ground, channel: str) -> DialReport:
     if report.problems and settings.environment != "local":
         raise IsolationBlocked(" ".join(f"{problem}." for problem in report.problems))
     for problem in report.problems:
-        log.warning("commands can do there what they like", problem=problem)
+        log.warning(
+            "commands of every sandbox reach a server that asks for no password; only a local environment starts so",
+            network_mode=settings.network_mode,
+            isolation_level=ground.plan.level.value,
+            problem=problem,
+        )
     return report
