@@ -8,6 +8,7 @@ import click
 
 from sandloom.cli.invocation import Invocation, Stop
 from sandloom.cli.output import json_option, print_json
+from sandloom.errors import SchemaBehind
 from sandloom.settings import Settings, masked
 
 if TYPE_CHECKING:
@@ -34,10 +35,11 @@ def upgrade(invocation: Invocation) -> None:
 @json_option
 @click.pass_obj
 def check(invocation: Invocation, as_json: bool) -> int:
-    """Compare the schema with the code; exit code 3 when something lacks. Extra columns are reported only."""
+    """Compare the schema with the code; exit code 3 when something lacks. Extra columns are reported only, and nothing
+    is changed."""
     from sandloom import db
 
-    opened, _ = _open(invocation)
+    opened, _ = _open_existing(invocation, read_only=True)
     difference = db.compare_schema(opened)
     if as_json:
         print_json({"missing": list(difference.missing), "extra": list(difference.extra)})
@@ -84,7 +86,7 @@ def fence(invocation: Invocation, as_json: bool) -> None:
     from sandloom import db
     from sandloom.reclaim.fence import fence as fence_rows
 
-    opened, url = _open(invocation)
+    opened, url = _open_existing(invocation)
     db.check_schema(opened)
     fenced = fence_rows(opened)
     if as_json:
@@ -96,12 +98,22 @@ def fence(invocation: Invocation, as_json: bool) -> None:
     )
 
 
-def _open(invocation: Invocation) -> tuple[Database, str]:
+def _open(invocation: Invocation, *, read_only: bool = False) -> tuple[Database, str]:
     _require_server_packages()
     from sandloom import db
 
     settings = Settings.load(invocation.environ, dotenv=invocation.dotenv)
-    return db.open_database(settings.database_url, pool_size=2), settings.database_url
+    return db.open_database(settings.database_url, pool_size=2, read_only=read_only), settings.database_url
+
+
+def _open_existing(invocation: Invocation, *, read_only: bool = False) -> tuple[Database, str]:
+    """Raises SchemaBehind where there is no file to open, which is not made by looking for it."""
+    opened, url = _open(invocation, read_only=read_only)
+    from sandloom import db
+
+    if (file := db.sqlite_file(url)) is not None and not file.exists():
+        raise SchemaBehind(f"There is no database {file} yet; 'sandloom db upgrade' makes it.")
+    return opened, url
 
 
 def _require_server_packages() -> None:

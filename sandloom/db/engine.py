@@ -14,7 +14,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event, exc, make_url
 from sqlalchemy.pool import NullPool, PoolProxiedConnection
@@ -49,11 +51,15 @@ def _outage(error: exc.DBAPIError) -> bool:
 
 
 class Database:
-    """One database for one process; thread-safe."""
+    """One database for one process; thread-safe. ``read_only``: a file of SQLite is neither made nor changed."""
 
-    def __init__(self, url: str, *, pool_size: int = 16, connect_timeout_seconds: int = 5) -> None:
+    def __init__(
+        self, url: str, *, pool_size: int = 16, connect_timeout_seconds: int = 5, read_only: bool = False
+    ) -> None:
         parsed = make_url(url)
         self.dialect = parsed.get_backend_name()
+        if read_only and (file := sqlite_file(url)) is not None:
+            parsed = parsed.set(database=f"file:{quote(str(file))}", query={"mode": "ro", "uri": "true"})
         options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"}
         if self.dialect == "sqlite":
             options = {"connect_args": {"timeout": 15.0, "check_same_thread": False}}
@@ -77,7 +83,7 @@ class Database:
         self.sessions = Sessions(self.engine, pool_size)
         self._writer: _Writer | None = None
         if self.dialect == "sqlite":
-            _prepare_sqlite(self.engine)
+            _prepare_sqlite(self.engine, read_only)
             self._writer = _Writer(self.engine)
         elif self.is_mysql:
             mysql.prepare(self.engine)
@@ -214,11 +220,27 @@ def _postgresql_arguments(connect_timeout_seconds: int) -> Mapping[str, Any]:
     }
 
 
-def _prepare_sqlite(engine: Engine) -> None:
+def sqlite_file(url: str) -> Path | None:
+    """The file behind the URL, when it is one of SQLite."""
+    parsed = make_url(url)
+    name = parsed.database
+    if parsed.get_backend_name() != "sqlite" or not name or name == ":memory:" or name.startswith("file:"):
+        return None
+    return Path(name)
+
+
+def _prepare_sqlite(engine: Engine, read_only: bool) -> None:
+    # The journal's mode is kept in the file.
+    pragmas = [
+        *([] if read_only else ["journal_mode=WAL", "synchronous=FULL"]),
+        "busy_timeout=15000",
+        "foreign_keys=ON",
+    ]
+
     @event.listens_for(engine, "connect")
     def _connect(raw: Any, record: object) -> None:
         raw.isolation_level = None  # transactions begin where _Writer says so
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=15000", "foreign_keys=ON"):
+        for pragma in pragmas:
             raw.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "reset")
@@ -338,6 +360,6 @@ def _together(connection: Connection, batch: list[_Job]) -> None:
     command(connection, "COMMIT")
 
 
-def open_database(url: str, *, pool_size: int = 16) -> Database:
+def open_database(url: str, *, pool_size: int = 16, read_only: bool = False) -> Database:
     """Connects lazily; an unreachable server shows at the first call as ``Unavailable``."""
-    return Database(url, pool_size=pool_size)
+    return Database(url, pool_size=pool_size, read_only=read_only)
