@@ -26,9 +26,10 @@ from sandloom.cli import (
     servers,
     verify,
 )
+from sandloom.cli.connection import refused_token
 from sandloom.cli.invocation import Invocation
-from sandloom.cli.output import printable
-from sandloom.errors import SandloomError
+from sandloom.cli.output import exit_code_of, one_line, print_error
+from sandloom.errors import SandloomError, Unauthorized
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -37,7 +38,11 @@ from sandloom.errors import SandloomError
 @click.pass_context
 def cli(context: click.Context, debug: bool) -> None:
     """Persistent sandboxes for agents: run the service, or use it."""
-    context.obj = Invocation(environ=dict(os.environ), dotenv=Path.cwd() / ".env")
+    context.obj = _invocation()
+
+
+def _invocation() -> Invocation:
+    return Invocation(environ=dict(os.environ), dotenv=Path.cwd() / ".env")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -61,22 +66,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except SandloomError as error:
         if debug:
             raise
-        click.echo(f"sandloom: {error.code}: {_one_line(str(error))}", err=True)
-        sys.exit(getattr(error, "exit_code", 1))
+        print_error(error, refused_token(_invocation()) if isinstance(error, Unauthorized) else str(error))
+        sys.exit(exit_code_of(error))
     except Exception as error:
         if debug:
             raise
-        click.echo(f"sandloom: {type(error).__name__}: {_one_line(str(error))} (--debug shows where)", err=True)
+        click.echo(f"sandloom: {type(error).__name__}: {one_line(str(error))} (--debug shows where)", err=True)
         sys.exit(1)
 
 
 def _before_separator(words: list[str]) -> list[str]:
     return words[: words.index("--")] if "--" in words else words
-
-
-def _one_line(text: str) -> str:
-    """What others sent may be in it."""
-    return printable(" ".join(text.split()))
 
 
 for _module in (

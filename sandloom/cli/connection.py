@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sandloom.cli.invocation import Invocation, Stop
 from sandloom.sdk import Client
-from sandloom.settings import default_data_dir, read_token
+from sandloom.settings import TOKEN_FILE, default_data_dir, read_token
 
 
 def connect(invocation: Invocation) -> Client:
@@ -21,12 +21,30 @@ def access(invocation: Invocation) -> tuple[str, str, str | None]:
     """The address, the token and the tenant to name. Raises Stop without a token."""
     environ = with_fallback(invocation)
     url = base_url(environ)
-    token = environ.get("SANDBOX_API_KEY") or environ.get("SANDBOX_INTERNAL_TOKEN") or read_token(data_dir(environ))
+    token, _ = _token(invocation, environ)
     if not token:
         raise Stop(
             f"no token for {url}: set SANDBOX_API_KEY or SANDBOX_INTERNAL_TOKEN, or start a local 'sandloom up'", 1
         )
     return url, token, environ.get("SANDBOX_TENANT") or None
+
+
+def refused_token(invocation: Invocation) -> str:
+    """What to do about a token that the service does not take: its source, never its value."""
+    _, source = _token(invocation, with_fallback(invocation))
+    return (
+        f"the service does not take the token of {source}; set another one in SANDBOX_API_KEY, which goes first, or in"
+        " SANDBOX_INTERNAL_TOKEN, or name the token's own service in SANDBOX_BASE_URL"
+    )
+
+
+def _token(invocation: Invocation, environ: Mapping[str, str]) -> tuple[str | None, str]:
+    """The token and where it is from."""
+    for name in ("SANDBOX_API_KEY", "SANDBOX_INTERNAL_TOKEN"):
+        if token := environ.get(name):
+            return token, name if invocation.environ.get(name) else f"{name} in {invocation.dotenv}"
+    directory = data_dir(environ)
+    return read_token(directory), f"the file {directory / TOKEN_FILE}"
 
 
 def base_url(environ: Mapping[str, str]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -30,3 +31,12 @@ class Stop(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         lines = "\n".join(printable(line) for line in self.message.split("\n"))
         click.echo(f"sandloom: {lines}", err=True, file=file)
+
+
+@contextmanager
+def local_faults() -> Iterator[None]:
+    """What fails with a file of this machine inside, as a plain message. The service's own faults are no OSErrors."""
+    try:
+        yield
+    except OSError as error:
+        raise Stop(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None

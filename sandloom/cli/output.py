@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from sandloom.errors import SandloomError
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -26,6 +28,21 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else _escape(each) for each in text)
+
+
+def one_line(text: str) -> str:
+    """``printable``, without line breaks: what others sent may be in it."""
+    return printable(" ".join(text.split()))
+
+
+def print_error(error: SandloomError, text: str) -> None:
+    """The stable code and a text, as one line on standard error."""
+    click.echo(f"sandloom: {error.code}: {one_line(text)}", err=True)
+
+
+def exit_code_of(error: SandloomError) -> int:
+    code: int = getattr(error, "exit_code", 1)
+    return code
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 import click
 
 from sandloom.cli.connection import connect
-from sandloom.cli.invocation import Invocation, Stop
+from sandloom.cli.invocation import Invocation, Stop, local_faults
 from sandloom.cli.output import json_option, print_json, print_table, write_bytes
 from sandloom.sdk.files import Files
 
@@ -46,7 +46,7 @@ def cp(invocation: Invocation, source: str, destination: str) -> None:
     inside_source, inside_destination = ":/" in source, ":/" in destination
     if inside_source == inside_destination:
         raise Stop("exactly one of SRC and DST must be ID:/workspace/…")
-    with connect(invocation) as client:
+    with connect(invocation) as client, local_faults():
         if inside_destination:
             sandbox_id, path = _split(destination)
             _copy_in(client.attach(sandbox_id).files, Path(source), path or "")
@@ -69,10 +69,7 @@ def _copy_out(files: Files, path: str, local: Path) -> None:
     if files.stat(path).type != "directory":
         files.download(path, target)
         return
-    try:
-        skipped = files.download_tree(path, target).skipped
-    except FileExistsError as error:
-        raise Stop(str(error)) from None
+    skipped = files.download_tree(path, target).skipped
     if skipped:
         click.echo(f"{skipped} entries were left out: links that lead elsewhere, sockets and the like", err=True)
 

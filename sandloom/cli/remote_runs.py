@@ -11,7 +11,7 @@ import click
 
 from sandloom.cli.completion import sandbox_argument
 from sandloom.cli.connection import connect
-from sandloom.cli.invocation import Invocation, Stop
+from sandloom.cli.invocation import Invocation, Stop, local_faults
 from sandloom.cli.output import json_option, print_json, printable, write_bytes
 from sandloom.errors import ExecNotFound, SandloomError
 from sandloom.ids import new_id
@@ -44,19 +44,20 @@ def run(
     argv: tuple[str, ...],
 ) -> int:
     """Run ARGV in a sandbox with live output; the exit code is the command's."""
+    uploads = [_upload_pair(item) for item in inputs]
+    downloads = [_download_pair(path) for path in outputs]
     with ExitStack() as stack:
         client = stack.enter_context(connect(invocation))
         keep = sandbox_id is not None and not remove
         box = stack.enter_context(client.sandbox(sandbox_id, scope=scope, keep=keep))
         if templates:
             box.attach_templates(*templates)
-        for item in inputs:
-            source, target = _upload_pair(item)
-            box.files.upload(source, target)
+        stack.enter_context(local_faults())
+        for local, path in uploads:
+            box.files.upload(local, path)
         code = exit_code(live(box, list(argv), timeout=timeout))
-        for path in outputs:
-            full = path if path.startswith("/") else f"/workspace/{path}"
-            box.files.download(full, PurePosixPath(full).name)
+        for path, local in downloads:
+            box.files.download(path, local)
     return code
 
 
@@ -164,9 +165,19 @@ def _write(events: Iterator[Event]) -> None:
 def _upload_pair(item: str) -> tuple[Path, str]:
     source, separator, target = item.partition(":")
     path = Path(source)
+    if path.is_dir():
+        raise Stop(f"{source} is a directory: 'sandloom cp' copies one into a sandbox that is kept (--id)")
     if not path.is_file():
         raise Stop(f"{source} is not a file")
     return path, target if separator and target.startswith("/") else f"/workspace/{target or path.name}"
+
+
+def _download_pair(item: str) -> tuple[str, Path]:
+    path = item if item.startswith("/") else f"/workspace/{item}"
+    local = Path(PurePosixPath(path).name)
+    if local.is_dir():
+        raise Stop(f"{local} is a directory here, which {path} cannot replace")
+    return path, local
 
 
 COMMANDS = (run, exec_command, logs, cancel)

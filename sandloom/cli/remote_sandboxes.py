@@ -8,6 +8,8 @@ from sandloom.cli.completion import complete_sandbox, sandbox_argument, sandboxe
 from sandloom.cli.connection import connect
 from sandloom.cli.invocation import Invocation
 from sandloom.cli.output import json_option, print_json, print_table, print_value
+from sandloom.cli.several import Row, each, print_rows
+from sandloom.sdk import Sandbox
 
 
 @click.command()
@@ -62,39 +64,41 @@ def audit(invocation: Invocation, sandbox_id: str, as_json: bool) -> None:
 @sandboxes_argument
 @json_option
 @click.pass_obj
-def release(invocation: Invocation, sandbox_ids: tuple[str, ...], as_json: bool) -> None:
+def release(invocation: Invocation, sandbox_ids: tuple[str, ...], as_json: bool) -> int:
     """End the commands of sandboxes and delete their files."""
     with connect(invocation) as client:
-        rows = [{"sandbox_id": name, "status": client.attach(name).release()} for name in sandbox_ids]
-    print_json(rows) if as_json else print_table(("sandbox_id", "status"), rows)
+        rows, code = each(sandbox_ids, lambda name: {"sandbox_id": name, "status": client.attach(name).release()})
+    print_rows(("sandbox_id", "status"), rows, as_json)
+    return code
 
 
 @click.command()
 @sandboxes_argument
 @json_option
 @click.pass_obj
-def suspend(invocation: Invocation, sandbox_ids: tuple[str, ...], as_json: bool) -> None:
+def suspend(invocation: Invocation, sandbox_ids: tuple[str, ...], as_json: bool) -> int:
     """Have quiet sandboxes give their slots back and keep their files."""
     with connect(invocation) as client:
-        rows = [{"sandbox_id": name, "suspended": client.attach(name).suspend()} for name in sandbox_ids]
-    print_json(rows) if as_json else print_table(("sandbox_id", "suspended"), rows)
+        rows, code = each(sandbox_ids, lambda name: {"sandbox_id": name, "suspended": client.attach(name).suspend()})
+    print_rows(("sandbox_id", "suspended"), rows, as_json)
+    return code
 
 
 @click.command()
 @sandboxes_argument
 @json_option
 @click.pass_obj
-def resume(invocation: Invocation, sandbox_ids: tuple[str, ...], as_json: bool) -> None:
+def resume(invocation: Invocation, sandbox_ids: tuple[str, ...], as_json: bool) -> int:
     """Wake suspended sandboxes."""
-    rows = []
     with connect(invocation) as client:
-        for name in sandbox_ids:
-            box = client.attach(name)
-            resumed = box.resume()
-            rows.append(
-                {"sandbox_id": name, "resumed": resumed, "generation": box.generation, "workspace": box.route.workspace}
-            )
-    print_json(rows) if as_json else print_table(("sandbox_id", "resumed", "generation", "workspace"), rows)
+        rows, code = each(sandbox_ids, lambda name: _resumed(client.attach(name)))
+    print_rows(("sandbox_id", "resumed", "generation", "workspace"), rows, as_json)
+    return code
+
+
+def _resumed(box: Sandbox) -> Row:
+    resumed = box.resume()
+    return {"sandbox_id": box.id, "resumed": resumed, "generation": box.generation, "workspace": box.route.workspace}
 
 
 @click.command()

@@ -8,6 +8,7 @@ from sandloom.cli.completion import sandbox_argument
 from sandloom.cli.connection import connect
 from sandloom.cli.invocation import Invocation
 from sandloom.cli.output import json_option, print_json, print_table, print_value
+from sandloom.cli.several import each, print_rows
 
 _COLUMNS = ("name", "digest", "size_bytes", "created_at", "shared")
 
@@ -59,11 +60,12 @@ def attach(invocation: Invocation, sandbox_id: str, names: tuple[str, ...], as_j
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @json_option
 @click.pass_obj
-def rm(invocation: Invocation, names: tuple[str, ...], as_json: bool) -> None:
+def rm(invocation: Invocation, names: tuple[str, ...], as_json: bool) -> int:
     """Take names out of the catalog."""
     with connect(invocation) as client:
-        rows = [client.unpublish_template(name).model_dump() for name in names]
-    print_json(rows) if as_json else print_table(_COLUMNS, rows)
+        rows, code = each(names, lambda name: client.unpublish_template(name).model_dump())
+    print_rows(_COLUMNS, rows, as_json)
+    return code
 
 
 COMMANDS = (template,)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import stat
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple, cast
+
+from sandloom.sdk.local_files import draft_of
 
 _CHUNK_BYTES = 256 * 1024
 _BLOCK_BYTES = 512
@@ -49,11 +50,12 @@ def unpack(pieces: Iterator[bytes], target: Path) -> Unpacked:
     """Extracts an archive into ``target``, which must not exist: it appears when all has arrived.
 
     Links are made last and only where they stay inside, so nothing is written or read through one.
-    Raises FileExistsError, and tarfile.TarError for an archive that is damaged or leads elsewhere.
+    Raises FileExistsError, FileNotFoundError without a directory for it, and tarfile.TarError for an archive that is
+    damaged or leads elsewhere.
     """
     if os.path.lexists(target):
         raise FileExistsError(f"{target} exists already")
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    draft = draft_of(target)
     draft.mkdir(0o700)
     try:
         reader = _Reader(pieces)

@@ -147,7 +147,7 @@ class AsyncFiles:
     async def download(self, path: Place, destination: str | Path, *, progress: Progress | None = None) -> int:
         """Stream a file of the sandbox to a local path; returns its size in bytes.
 
-        The local file appears only when all of it has arrived.
+        The local file appears only when all of it has arrived. Raises FileNotFoundError without a directory for it.
         """
         async with self._bytes("/files/raw", path, progress) as pieces:
             return await consumed(pieces, partial(save, target=Path(destination)))
