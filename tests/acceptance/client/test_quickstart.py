@@ -74,13 +74,18 @@ def test_the_curl_commands_of_the_readme_work(environment: dict[str, str], tmp_p
         missing("curl")
     blocks = re.findall(r"^```bash\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
     (script,) = [block for block in blocks if "api()" in block]
+    for generation in (1, 2):
+        _check_readme(script, generation, environment, tmp_path)
+
+
+def _check_readme(script: str, generation: int, environment: dict[str, str], tmp_path: Path) -> None:
     done = subprocess.run(
         ["bash", "-e", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    route, ready, hello, count, counted, written, listing, released = answers
-    assert (route["generation"], ready["status"]) == (1, "READY")
+    route, ready, hello, count, counted, written, listing, released, afterwards = answers
+    assert (route["generation"], ready["status"]) == (generation, "READY")
     assert (hello["exit_code"], hello["stdout"], count["finished_at"]) == (3, "hello\n", None)
     assert counted["stdout"] == "line 1\nline 2\nline 3\n"
     assert written["path"] == "/workspace/notes.txt"
@@ -88,6 +93,7 @@ def test_the_curl_commands_of_the_readme_work(environment: dict[str, str], tmp_p
     assert "\nremember me\n" in done.stdout
     assert "event: end" in done.stdout
     assert released == {"sandbox_id": "readme", "status": "RELEASED"}
+    assert afterwards == hello
 
 
 def test_the_python_of_the_readme_works(environment: dict[str, str], tmp_path: Path) -> None:
