@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+from pydantic import TypeAdapter
 
-from sandloom import errors
+from sandloom import errors, ids
 from sandloom.cli.app import cli
+from sandloom.contracts.rest import Body, EnvName, ExecBody, Label, LabelValue, ResolveBody
+from sandloom.contracts.templates import TemplateRef
 from sandloom.execution import isolation
 from sandloom.sdk import Client, Files, Process, Result, Sandbox
+from sandloom.sdk.tenants import TenantCalls
 from sandloom.settings import CLIENT_NAMES, VARIABLES
 from tests.architecture.tree import ROOT
 
@@ -71,7 +77,7 @@ def test_routes_that_are_called_exist() -> None:
     served = {(operation.method, re.sub("<[^>]+>", "<>", operation.rule)) for operation in operations}
     readme = (ROOT / "README.md").read_text("utf-8")
     script = next(block for block in re.findall(r"```bash\n(.*?)```", readme, re.DOTALL) if "api()" in block)
-    calls = re.findall(r"api ([^\n]*?(?:\n {8}[^\n]*?)?)\$S(/[^\s\"?]*)", script)
+    calls = re.findall(r"api ([^\n]*?(?:\n {8}[^\n]*?)?)\$S(/[^\s\"?)]*)", script)
     assert len(calls) == len(re.findall(r"\bapi [^(]", script)) == 11
     for options, path in calls:
         rule = re.sub(r"/(readme|(?:hello|count)-\$G)(?=/|$)", "/<>", f"/api/v1/sandboxes{path}")
@@ -87,10 +93,56 @@ def test_calls_of_the_python_page_exist() -> None:
     named = re.findall(r"\b(box\.files|box|p|result|Client|c)\.([a-z_]+)", page)
     assert len(named) > 20
     for owner, name in named:
-        if (owner, name) == ("box", "files"):
+        if (owner, name) in (("box", "files"), ("c", "tenant")):
             continue
         kind = owners[owner]
         assert hasattr(kind, name) or name in getattr(kind, "model_fields", {}), f"{owner}.{name}"
+
+
+def _table(page: Path, columns: int) -> list[list[str]]:
+    """The cells of the rows of its tables with so many columns."""
+    lines = re.findall(r"^\| (.+) \|$", page.read_text("utf-8"), re.MULTILINE)
+    return [cells for line in lines if len(cells := line.split(" | ")) == columns]
+
+
+def test_what_calls_return_is_what_the_python_page_says() -> None:
+    owners = {"c": Client, "box": Sandbox, "box.files": Files, "p": Process, "c.tenant": TenantCalls}
+    said = {}
+    for calls, returned in _table(ROOT / "docs" / "python.md", 2):
+        if (kind := re.match(r"`([^`]+)`", returned)) and re.fullmatch(r"(`[a-z_.]+`(, )?)+", calls):
+            said |= dict.fromkeys(re.findall(r"`([^`]+)`", calls), kind[1])
+    found = {
+        f"{prefix}.{name}": inspect.signature(method).return_annotation
+        for prefix, owner in owners.items()
+        for name, method in vars(owner).items()
+        if inspect.isfunction(method) and not name.startswith("_") and (prefix, name) != ("box", "fenced")
+    }
+    assert said == found
+
+
+def test_the_page_of_names_says_what_the_code_takes() -> None:
+    rules = {name: rule for name, rule, _ in _table(ROOT / "docs" / "names.md", 3)}
+    label, value, variable = (TypeAdapter(kind).json_schema() for kind in (Label, LabelValue, EnvName))
+
+    def of(body: type[Body], name: str) -> dict[str, Any]:
+        found: dict[str, Any] = body.model_json_schema()["properties"][name]
+        return found
+
+    reserved = ", ".join(f"`{name}`" for name in sorted(ids.RESERVED_NAMES))
+    assert rules["`sandbox_id`"] == f"`{ids.NAME_PATTERN.strip('^$')}`, but not {reserved}"
+    assert of(ResolveBody, "sandbox_id")["pattern"] == of(ExecBody, "exec_id")["pattern"] == ids.NAME_PATTERN
+    for name in ("workspace_scope_id", "profile"):
+        schema = of(ResolveBody, name)
+        assert rules[f"`{name}`"].startswith(f"{schema['minLength']} to {schema['maxLength']} characters")
+    assert rules["name of a template"] == f"`{ids.TEMPLATE_NAME_PATTERN}`"
+    reference = TypeAdapter(TemplateRef).json_schema()["pattern"]
+    assert reference == f"^{ids.TEMPLATE_NAME_PATTERN}(@sha256:[0-9a-f]{{64}})?$"
+    assert rules["reference to a template"] == "its name, or `name@sha256:` and 64 of `[0-9a-f]`"
+    assert rules["`worker_id`"] == f"`{ids.WORKER_ID_PATTERN.strip('^$')}`"
+    assert rules["tenant"] == f"`{ids.TENANT_PATTERN.strip('^$')}`"
+    assert rules["key of a label"].startswith(f"{label['minLength']} to {label['maxLength']} characters")
+    assert rules["value of a label"].startswith(f"0 to {value['maxLength']} characters")
+    assert rules["name in `env`"] == f"`{variable['pattern'].strip('^$')}`, at most {variable['maxLength']} characters"
 
 
 def test_the_isolation_page_says_what_the_levels_are() -> None:

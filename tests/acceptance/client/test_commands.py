@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sandloom import Client
+from sandloom.errors import SandboxNotFound
 from sandloom.sdk import Sandbox
 from tests.services.process import Process
 
@@ -107,12 +108,39 @@ def test_files_are_listed_shown_and_copied(sandloom: Run, box: Sandbox, tmp_path
     assert (again.returncode, "exists already" in again.stderr) == (2, True)
 
 
-def test_errors_are_one_line_with_the_service_s_code(sandloom: Run, box: Sandbox) -> None:
+def test_errors_are_one_line_with_the_service_s_code(sandloom: Run, box: Sandbox, environment: dict[str, str]) -> None:
     done = sandloom("cat", f"{box.id}:/workspace/nothing")
     assert done.returncode == 1
     assert done.stderr.startswith("sandloom: SANDBOX_FILE_NOT_FOUND: ")
     assert len(done.stderr.splitlines()) == 1
     assert "SANDBOX_NOT_FOUND" in sandloom("ps", "never-made").stderr
+    refused = sandloom("ps", env={**environment, "SANDBOX_API_KEY": "s3cret"}).stderr
+    assert refused.startswith("sandloom: UNAUTHORIZED: the service does not take the token of SANDBOX_API_KEY;")
+
+
+def test_faults_of_local_files_are_said_before_a_sandbox_is_made(sandloom: Run, client: Client, tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    for words in (("-i", "tree"), ("-i", "missing"), ("-o", "tree")):
+        assert sandloom("run", "--id", "not-made", *words, "true").returncode == 2
+    with pytest.raises(SandboxNotFound):
+        client.attach("not-made")
+
+
+def test_a_copy_to_or_from_nowhere_says_what_is_missing(sandloom: Run, box: Sandbox) -> None:
+    box.run("mkdir -p d; echo 1 > d/f").check()
+    for source in ("d", "d/f"):
+        done = sandloom("cp", f"{box.id}:/workspace/{source}", "missing/f")
+        assert (done.returncode, done.stderr) == (2, "sandloom: missing: no local directory for f; make it first\n")
+    done = sandloom("cp", "missing", f"{box.id}:/workspace/f")
+    assert (done.returncode, done.stderr) == (2, "sandloom: missing: No such file or directory\n")
+
+
+def test_all_names_are_gone_through(sandloom: Run, client: Client) -> None:
+    client.sandbox("goes-too")
+    done = sandloom("release", "never-made", "goes-too", "--json")
+    assert done.returncode == 1
+    assert done.stderr.startswith("sandloom: SANDBOX_NOT_FOUND: never-made: ")
+    assert json.loads(done.stdout) == [{"sandbox_id": "goes-too", "status": "RELEASED"}]
 
 
 def test_a_sandbox_is_resolved_and_released(sandloom: Run) -> None:

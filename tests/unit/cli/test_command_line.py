@@ -120,13 +120,38 @@ def test_single_settings_are_shown_by_either_name(tmp_path: Path) -> None:
 
 
 def test_a_schema_is_behind_until_it_is_brought_up_to_date(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/x.db"
+    file = tmp_path / "a b.db"
+    url = f"sqlite:///{file}"
+    file.write_bytes(b"")
     behind = run("db", "check", cwd=tmp_path, DATABASE_URL=url)
     assert behind.returncode == 3
     assert "SANDBOX_SCHEMA_BEHIND" in behind.stderr
+    assert file.read_bytes() == b""
     assert run("db", "upgrade", cwd=tmp_path, DATABASE_URL=url).returncode == 0
+    before = file.read_bytes()
     current = run("db", "check", "--json", cwd=tmp_path, DATABASE_URL=url)
     assert (current.returncode, json.loads(current.stdout)) == (0, {"missing": [], "extra": []})
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["check", "fence"])
+def test_a_database_that_is_not_there_is_said_and_not_made(tmp_path: Path, command: str) -> None:
+    done = run("db", command, cwd=tmp_path, DATABASE_URL=f"sqlite:///{tmp_path}/x.db")
+    assert done.returncode == 3
+    assert done.stderr.startswith(f"sandloom: SANDBOX_SCHEMA_BEHIND: There is no database {tmp_path}/x.db yet")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_check_reads_what_a_service_that_was_killed_left_in_its_log(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/x.db"
+    assert run("db", "upgrade", cwd=tmp_path, DATABASE_URL=url).returncode == 0
+    change = "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('DROP TABLE tallies'); os._exit(0)"
+    subprocess.run([sys.executable, "-c", change, str(tmp_path / "x.db")], check=True)
+    before = {file.name: file.read_bytes() for file in tmp_path.glob("x.db*") if not file.name.endswith("-shm")}
+    assert before["x.db-wal"]
+    done = run("db", "check", cwd=tmp_path, DATABASE_URL=url)
+    assert (done.returncode, "missing: tallies" in done.stdout) == (3, True)
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
 
 
 @pytest.mark.parametrize("dialect", ["postgresql", "mariadb", "sqlite"])
@@ -155,7 +180,6 @@ def test_a_database_whose_driver_is_missing_says_so(tmp_path: Path) -> None:
 
 def test_a_fence_says_what_it_did(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/x.db"
-    assert run("db", "fence", cwd=tmp_path, DATABASE_URL=url).returncode == 3
     run("db", "upgrade", cwd=tmp_path, DATABASE_URL=url)
     done = run("db", "fence", cwd=tmp_path, DATABASE_URL=url)
     assert done.returncode == 0

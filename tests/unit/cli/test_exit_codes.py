@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from sandloom.cli.connection import refused_token
+from sandloom.cli.invocation import Invocation, Stop
 from sandloom.cli.remote_files import _into, _split
-from sandloom.cli.remote_runs import _upload_pair, exit_code
+from sandloom.cli.remote_runs import _download_pair, _upload_pair, exit_code
+from sandloom.cli.several import each
+from sandloom.errors import SandboxNotFound, SchemaBehind, Unauthorized
 from sandloom.sdk import CommandFailed, Result
 
 
@@ -61,3 +67,46 @@ def test_an_upload_may_name_its_path(tmp_path) -> None:
     assert _upload_pair(str(file)) == (file, "/workspace/f.txt")
     assert _upload_pair(f"{file}:/workspace/d/g") == (file, "/workspace/d/g")
     assert _upload_pair(f"{file}:g") == (file, "/workspace/g")
+    with pytest.raises(Stop, match="is a directory"):
+        _upload_pair(str(tmp_path))
+
+
+def test_a_download_does_not_meet_a_directory_of_its_name(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _download_pair("d/out") == ("/workspace/d/out", Path("out"))
+    Path("out").mkdir()
+    with pytest.raises(Stop, match="out is a directory here"):
+        _download_pair("/workspace/out")
+
+
+def test_one_that_fails_keeps_none_of_the_others_back(capsys: pytest.CaptureFixture[str]) -> None:
+    def call(name: str) -> dict[str, object]:
+        if name in faults:
+            raise faults[name]
+        return {"name": name}
+
+    faults = {"b": SandboxNotFound(), "d": SchemaBehind(), "refused": Unauthorized()}
+    assert each("abcd", call) == ([{"name": "a"}, {"name": "c"}], 1)
+    assert [line.split(": ")[1:3] for line in capsys.readouterr().err.splitlines()] == [
+        ["SANDBOX_NOT_FOUND", "b"],
+        ["SANDBOX_SCHEMA_BEHIND", "d"],
+    ]
+    assert each("dba", call) == ([{"name": "a"}], 3)
+    with pytest.raises(Unauthorized):
+        each(["a", "refused", "b"], call)
+
+
+@pytest.mark.parametrize(
+    ("environ", "dotenv", "source"),
+    [
+        ({"SANDBOX_API_KEY": "s3cret", "SANDBOX_INTERNAL_TOKEN": "other"}, "", "token of SANDBOX_API_KEY;"),
+        ({"SANDBOX_INTERNAL_TOKEN": "s3cret"}, "", "token of SANDBOX_INTERNAL_TOKEN;"),
+        ({}, "SANDBOX_API_KEY=s3cret\n", "token of SANDBOX_API_KEY in {here}/.env;"),
+        ({"SANDBOX_DATA_DIR": "/nowhere"}, "", "token of the file /nowhere/token;"),
+    ],
+)
+def test_of_a_refused_token_the_source_is_said_and_not_the_value(tmp_path, environ, dotenv, source) -> None:
+    (tmp_path / ".env").write_text(dotenv)
+    said = refused_token(Invocation(environ=environ, dotenv=tmp_path / ".env"))
+    assert source.format(here=tmp_path) in said
+    assert "s3cret" not in said

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sandloom.sdk.local_files import save
 from sandloom.sdk.local_trees import Unpacked, pack, unpack
 from tests.unit.execution_files.archives import archive, info, pieces
 from tests.unit.execution_files.people import tree_of
@@ -75,3 +76,14 @@ def test_nothing_that_exists_is_touched(tmp_path: Path) -> None:
     (tmp_path / "copy").symlink_to("nowhere")
     with pytest.raises(FileExistsError):
         unpack(pieces(archive([]), 1000), tmp_path / "copy")
+
+
+@pytest.mark.parametrize("parent", ["missing", "file"])
+def test_without_a_directory_for_it_nothing_is_fetched_and_the_directory_is_named(tmp_path: Path, parent: str) -> None:
+    (tmp_path / "file").write_text("")
+    fetched = iter([b"data"])
+    for store in (save, unpack):
+        with pytest.raises((FileNotFoundError, NotADirectoryError), match="make it first") as caught:
+            store(fetched, tmp_path / parent / "copy")
+        assert caught.value.filename == str(tmp_path / parent)
+    assert next(fetched) == b"data"
