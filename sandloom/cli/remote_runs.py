@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
@@ -52,12 +53,13 @@ def run(
         box = stack.enter_context(client.sandbox(sandbox_id, scope=scope, keep=keep))
         if templates:
             box.attach_templates(*templates)
-        stack.enter_context(local_faults())
-        for local, path in uploads:
-            box.files.upload(local, path)
+        with local_faults():
+            for local, path in uploads:
+                box.files.upload(local, path)
         code = exit_code(live(box, list(argv), timeout=timeout))
-        for path, local in downloads:
-            box.files.download(path, local)
+        with local_faults():
+            for path, local in downloads:
+                box.files.download(path, local)
     return code
 
 
@@ -169,6 +171,8 @@ def _upload_pair(item: str) -> tuple[Path, str]:
         raise Stop(f"{source} is a directory: 'sandloom cp' copies one into a sandbox that is kept (--id)")
     if not path.is_file():
         raise Stop(f"{source} is not a file")
+    if not os.access(path, os.R_OK):
+        raise Stop(f"{source} cannot be read by this account")
     return path, target if separator and target.startswith("/") else f"/workspace/{target or path.name}"
 
 
