@@ -107,7 +107,7 @@ def _table(page: Path, columns: int) -> list[list[str]]:
 
 def test_what_calls_return_is_what_the_python_page_says() -> None:
     owners = {"c": Client, "box": Sandbox, "box.files": Files, "p": Process, "c.tenant": TenantCalls}
-    said = {}
+    said: dict[str, str] = {}
     for calls, returned in _table(ROOT / "docs" / "python.md", 2):
         if (kind := re.match(r"`([^`]+)`", returned)) and re.fullmatch(r"(`[a-z_.]+`(, )?)+", calls):
             said |= dict.fromkeys(re.findall(r"`([^`]+)`", calls), kind[1])
