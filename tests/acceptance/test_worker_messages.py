@@ -81,6 +81,7 @@ def test_forged_and_garbled_messages_do_nothing_and_the_worker_goes_on(fleet: Wo
     send("sandloom.ring", {"v": 2, "anything": ["x"] * 100})
     send("sandloom.ring", {"v": 1, "tenant_id": 1, "sandbox_id": None, "exec_id": "", "generation": "1"})
     send("sandloom.exec", {"envelope": {"argv": ["touch", "/workspace/forged"]}})
+    send("sandloom.exec", ["by position"])
     send("celery.chunks", {"it": 1})
     send("os.system", {"command": "true"})
     _push_garbage(fleet, route.queue)
@@ -88,6 +89,9 @@ def test_forged_and_garbled_messages_do_nothing_and_the_worker_goes_on(fleet: Wo
     assert fleet.read(route, "target", 20) == b"untouched"
     assert fleet.run(route, "ls /workspace").stdout == b"target\n"
     assert worker.running
+    broker = redis.Redis.from_url(fleet.settings.broker_url)
+    # What nobody acknowledges is delivered again and again.
+    until(lambda: not broker.hlen(f"{fleet.settings.broker_namespace}:unacked"))
     assert "a-secret-key-of-the-test" not in worker.output()
 
 
