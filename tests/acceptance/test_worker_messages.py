@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -81,7 +82,6 @@ def test_forged_and_garbled_messages_do_nothing_and_the_worker_goes_on(fleet: Wo
     send("sandloom.ring", {"v": 2, "anything": ["x"] * 100})
     send("sandloom.ring", {"v": 1, "tenant_id": 1, "sandbox_id": None, "exec_id": "", "generation": "1"})
     send("sandloom.exec", {"envelope": {"argv": ["touch", "/workspace/forged"]}})
-    send("sandloom.exec", ["by position"])
     send("celery.chunks", {"it": 1})
     send("os.system", {"command": "true"})
     _push_garbage(fleet, route.queue)
@@ -112,7 +112,12 @@ def _push_garbage(fleet: WorkerFleet, queue: str) -> None:
     pickled["content-type"] = "application/x-python-serialize"
     no_headers = json.loads(json.dumps(whole))
     no_headers["headers"] = None
-    documents += [json.dumps(document).encode() for document in (without_id, pickled, no_headers)]
+    by_position = json.loads(json.dumps(whole))
+    by_position["body"] = base64.b64encode(b"[[1], {}, {}]").decode()
+    by_position["headers"]["task"] = "sandloom.exec"
+    by_position["properties"]["delivery_tag"] = "t2"
+    broken = (without_id, pickled, no_headers, by_position)
+    documents += [json.dumps(document).encode() for document in broken]
     for document in documents:
         client.lpush(f"{fleet.settings.broker_namespace}:{queue}", document)
 
