@@ -28,6 +28,11 @@ class Principal:
     def is_operator(self) -> bool:
         return self.scopes is None
 
+    @property
+    def guest(self) -> str | None:
+        """The tenant, unless an operator calls for it."""
+        return None if self.is_operator else self.tenant_id
+
     def demand(self, scope: KeyScope, operators_only: bool) -> None:
         """Raises NotFound where a tenant has no business, KeyScopeMissing where its key has none."""
         if self.scopes is None:

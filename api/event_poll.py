@@ -39,10 +39,11 @@ class EventPoll(Answer):
 
 
 def poll_events(
-    services: Services, key: ExecKey, page: EventPage, after: int, seconds: float, gone: Callable[[], bool]
-) -> EventPage:
+    services: Services, guest: str | None, key: ExecKey, page: EventPage, after: int, seconds: float,
+    gone: Callable[[], bool],
+) -> EventPage:  # fmt: skip
     """The first page that has events or the end, at the latest after ``seconds``."""
-    slot = services.waits.take() if seconds > 0 and not page.events else None
+    slot = services.waits.take(guest) if seconds > 0 and not page.events else None
     if slot is None:
         return page
     until = monotonic_seconds() + seconds

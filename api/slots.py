@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from types import TracebackType
 from typing import Self
 
@@ -10,21 +11,28 @@ from sandloom.contracts.ports import Watch
 
 
 class Slots:
-    """At most ``limit`` requests of one kind at once."""
+    """At most ``limit`` requests of one kind at once.
+
+    A guest, which is a tenant by its own key, gets one more only while more are free than it holds, so that some are
+    left for every other one. Operators may have them all.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._taken: set[Slot] = set()
+        self._held: Counter[str | None] = Counter()
         self._lock = threading.Lock()
         self._closed = False
 
-    def take(self) -> Slot | None:
-        """A place, or None when all are taken or the process stops."""
+    def take(self, guest: str | None) -> Slot | None:
+        """A place, or None when there is none for ``guest`` (None: an operator) or the process stops."""
         with self._lock:
-            if self._closed or len(self._taken) >= self._limit:
+            held = 0 if guest is None else self._held[guest]
+            if self._closed or self._limit - len(self._taken) <= held:
                 return None
-            slot = Slot(self)
+            slot = Slot(self, guest)
             self._taken.add(slot)
+            self._held[guest] += 1
             return slot
 
     @property
@@ -45,13 +53,16 @@ class Slots:
 
     def _give_back(self, slot: Slot) -> None:
         with self._lock:
-            self._taken.discard(slot)
+            if slot in self._taken:
+                self._taken.remove(slot)
+                self._held -= Counter((slot.guest,))
 
 
 class Slot:
     """One taken place; ``release`` may be called more than once."""
 
-    def __init__(self, owner: Slots) -> None:
+    def __init__(self, owner: Slots, guest: str | None) -> None:
+        self.guest = guest
         self._owner = owner
         self._watch: Watch | None = None
 

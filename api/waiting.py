@@ -16,14 +16,15 @@ SLICE_SECONDS = 2.0
 
 
 def start_and_wait(
-    services: Services, key: SandboxKey, request: ExecRequest, generation: int, seconds: float, gone: Callable[[], bool]
-) -> tuple[Exec, bool]:
+    services: Services, guest: str | None, key: SandboxKey, request: ExecRequest, generation: int, seconds: float,
+    gone: Callable[[], bool],
+) -> tuple[Exec, bool]:  # fmt: skip
     """Start the command, then wait for its end for at most ``seconds``; without a free place not at all.
 
     Returns the record so far and whether this call created it. Raises what ``ExecGateway.start`` raises.
     """
     exec_key = ExecKey(*key, request.exec_id)
-    slot = services.waits.take() if seconds > 0 else None
+    slot = services.waits.take(guest) if seconds > 0 else None
     if slot is None:
         return services.exec_gateway.start(key, generation, request)
     with slot, services.bus.watch(exec_key) as watch:
@@ -35,10 +36,12 @@ def start_and_wait(
         return _wait(services, exec_key, watch, slot, monotonic_seconds() + seconds, gone), created
 
 
-def wait_for_end(services: Services, key: ExecKey, seconds: float, gone: Callable[[], bool]) -> Exec:
+def wait_for_end(
+    services: Services, guest: str | None, key: ExecKey, seconds: float, gone: Callable[[], bool]
+) -> Exec:
     """The record, at the latest after ``seconds``. Raises ExecNotFound."""
     record = services.execs.get(key, output=True)
-    slot = services.waits.take() if seconds > 0 and not record.terminal else None
+    slot = services.waits.take(guest) if seconds > 0 and not record.terminal else None
     if slot is None:
         return record
     with slot, services.bus.watch(key) as watch:

@@ -165,7 +165,15 @@ class NodeReception(ControlReception):
             delivery.drop()
 
     def _submit(self, delivery: Delivery, job: Callable[[], None]) -> None:
-        placed = self._lanes.submit(Lane.LIFECYCLE, job)
+        """``job`` sees to the message; one for which it fails would come again for ever."""
+
+        def safely() -> None:
+            try:
+                job()
+            except Exception as error:
+                drop(delivery, type(error).__name__)
+
+        placed = self._lanes.submit(Lane.LIFECYCLE, safely)
         if placed is not Placed.ACCEPTED:
             drop(delivery, placed.value)
 

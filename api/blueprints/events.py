@@ -43,7 +43,7 @@ def exec_events(call: Call, sandbox_id: str, exec_id: str, query: EventsQuery) -
     gone = client_watch(call.request.environ)
     if query.wait is not None:
         seconds = min(query.wait, call.services.settings.max_foreground_wait_seconds)
-        page = poll_events(call.services, key, page, after, seconds, gone)
+        page = poll_events(call.services, call.principal.guest, key, page, after, seconds, gone)
         return answer(EventPoll.of(page, after))
     wanted = call.request.accept_mimetypes.best_match([SSE, NDJSON], default=SSE)
     if call.request.method == "HEAD":
@@ -54,24 +54,28 @@ def exec_events(call: Call, sandbox_id: str, exec_id: str, query: EventsQuery) -
 def _stream(
     call: Call, key: ExecKey, page: EventPage, after: int, gone: Callable[[], bool], content_type: str
 ) -> Response:
-    slot = call.services.streams.take()
+    slot = call.services.streams.take(call.principal.guest)
     if slot is None:
         raise StreamLimit
     watch = call.services.bus.watch(key)
     slot.hold(watch)
-    if not page.events:
-        # What came before the watch is not told by it.
-        page = first_page(call.services, key, after)
-    over = _unless_the_key_works(call, gone)
-    reader = EventReader(call.services, key, page, after, watch, slot, over, HEARTBEAT_SECONDS)
-    response = Response(FORMATS[content_type](reader), content_type=content_type, headers=_STREAM_HEADERS)
 
-    # Also called when the client leaves before the first byte.
-    @response.call_on_close
-    def _close() -> None:
+    def close() -> None:
         watch.__exit__(None, None, None)
         slot.release()
 
+    if not page.events:
+        try:
+            # What came before the watch is not told by it.
+            page = first_page(call.services, key, after)
+        except BaseException:
+            close()
+            raise
+    over = _unless_the_key_works(call, gone)
+    reader = EventReader(call.services, key, page, after, watch, slot, over, HEARTBEAT_SECONDS)
+    response = Response(FORMATS[content_type](reader), content_type=content_type, headers=_STREAM_HEADERS)
+    # Also called when the client leaves before the first byte.
+    response.call_on_close(close)
     return response
 
 

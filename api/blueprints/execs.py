@@ -39,7 +39,7 @@ def start_exec(call: Call, sandbox_id: str, query: NoQuery, body: ExecBody) -> R
     preference = parse_prefer(call.request.headers.get("Prefer"))
     seconds = foreground_seconds(preference, body.background, call.services.settings.max_foreground_wait_seconds)
     record, _ = start_and_wait(
-        call.services, call.sandbox(sandbox_id), exec_request(body), body.generation, seconds,
+        call.services, call.principal.guest, call.sandbox(sandbox_id), exec_request(body), body.generation, seconds,
         client_watch(call.request.environ),
     )  # fmt: skip
     return _started(record, preference.applied)
@@ -65,7 +65,8 @@ def get_exec(call: Call, sandbox_id: str, exec_id: str, query: ExecQuery) -> Res
     fence(call, sandbox_id, query.generation)
     seconds = min(query.wait or 0, call.services.settings.max_foreground_wait_seconds)
     key = ExecKey(*call.sandbox(sandbox_id), exec_id)
-    record = wait_for_end(call.services, key, seconds, client_watch(call.request.environ))
+    gone = client_watch(call.request.environ)
+    record = wait_for_end(call.services, call.principal.guest, key, seconds, gone)
     return answer(exec_answer(record, query.encoding), headers={} if record.terminal else {"Retry-After": "1"})
 
 

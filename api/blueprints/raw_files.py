@@ -103,7 +103,7 @@ def write_archive(call: Call, sandbox_id: str, query: FileQuery) -> Response:
 
 def _slot(call: Call) -> Slot:
     """A transfer holds its thread for as long as the client likes, as a stream does."""
-    slot = call.services.streams.take()
+    slot = call.services.streams.take(call.principal.guest)
     if slot is None:
         raise StreamLimit
     return slot

@@ -24,7 +24,7 @@ VARIABLE = "SANDLOOM_TRACE"
 
 #: Of a line with its end: what a pipe takes in one piece, whoever else writes.
 MAX_LINE_BYTES = 4096
-#: Of one command.
+#: Of one command; empty ones are counted, too.
 MAX_LINES = 1000
 MAX_TOTAL_BYTES = 1 << 20
 #: Whoever follows the command must be able to parse it too.
@@ -86,6 +86,11 @@ class Notes:
         except BlockingIOError:
             return 0
         self._next_seconds = time.monotonic() + PAUSE_SECONDS
+        if self._lines >= MAX_LINES:
+            # Nothing more is taken, and a look at each line of a flood would cost the worker more than its writer.
+            self.dropped += chunk.count(b"\n")
+            self._rest, self._skipping = chunk.rpartition(b"\n")[2][:1], False
+            return len(chunk)
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             self._take(line)
@@ -114,9 +119,9 @@ class Notes:
 
     def _take(self, line: bytes) -> None:
         skipped, self._skipping = self._skipping, False
+        self._lines += 1
         if not line.strip() and not skipped:
             return
-        self._lines += 1
         whole = not skipped and len(line) < MAX_LINE_BYTES and self._lines <= MAX_LINES
         data = parse(line) if whole else None
         if data is None or self._total_bytes + len(data) > MAX_TOTAL_BYTES:

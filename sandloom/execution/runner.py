@@ -318,7 +318,7 @@ class Handle:
             if notes is not None and not reads_notes and notes.pause_seconds == 0:
                 poll.register(notes.fd, select.POLLIN)
                 reads_notes = True
-            for fd, _ in poll.poll(self._timeout_ms()):
+            for fd, _ in poll.poll(self._timeout_ms(reads_notes)):
                 if fd == self._control.fileno():
                     answered = True
                 elif notes is not None and fd == notes.fd:
@@ -344,10 +344,11 @@ class Handle:
                 return self._control.recv(_MAX_FACTS_BYTES)
         return b""
 
-    def _timeout_ms(self) -> float | None:
+    def _timeout_ms(self, reads_notes: bool) -> float | None:
         waits = [seconds for stream in self._streams if (seconds := stream.release_in_seconds) is not None]
-        if self._notes is not None and (pause_seconds := self._notes.pause_seconds) > 0:
-            waits.append(pause_seconds)
+        if self._notes is not None and not reads_notes:
+            # Also when the pause has just ended: nothing else would have them read again.
+            waits.append(self._notes.pause_seconds)
         if self._lasting is not None:
             waits.append(max(0.0, self._lasting[0] - time.monotonic()))
         # Rounded up by poll to milliseconds.

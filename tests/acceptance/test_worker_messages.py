@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -88,6 +89,9 @@ def test_forged_and_garbled_messages_do_nothing_and_the_worker_goes_on(fleet: Wo
     assert fleet.read(route, "target", 20) == b"untouched"
     assert fleet.run(route, "ls /workspace").stdout == b"target\n"
     assert worker.running
+    broker = redis.Redis.from_url(fleet.settings.broker_url)
+    # What nobody acknowledges is delivered again and again.
+    until(lambda: not broker.hlen(f"{fleet.settings.broker_namespace}:unacked"))
     assert "a-secret-key-of-the-test" not in worker.output()
 
 
@@ -108,7 +112,12 @@ def _push_garbage(fleet: WorkerFleet, queue: str) -> None:
     pickled["content-type"] = "application/x-python-serialize"
     no_headers = json.loads(json.dumps(whole))
     no_headers["headers"] = None
-    documents += [json.dumps(document).encode() for document in (without_id, pickled, no_headers)]
+    by_position = json.loads(json.dumps(whole))
+    by_position["body"] = base64.b64encode(b"[[1], {}, {}]").decode()
+    by_position["headers"]["task"] = "sandloom.exec"
+    by_position["properties"]["delivery_tag"] = "t2"
+    broken = (without_id, pickled, no_headers, by_position)
+    documents += [json.dumps(document).encode() for document in broken]
     for document in documents:
         client.lpush(f"{fleet.settings.broker_namespace}:{queue}", document)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import threading
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sandloom.execution.notes import MAX_LINES, MAX_TOTAL_BYTES
+from sandloom.execution.notes import MAX_LINES, MAX_TOTAL_BYTES, Notes
 from sandloom.execution.runner import Handle
 from sandloom.execution.spec import Reason, SpawnerUnavailable
 from tests.isolation.kit import Sandbox
@@ -78,6 +79,15 @@ def test_notes_from_a_shell_and_from_python_arrive_as_written(sandbox, before):
 
 
 def test_a_note_arrives_while_the_command_runs(sandbox):
+    command = shell(sandbox, "echo 1 > $SANDLOOM_TRACE; exec sleep 600")
+    command.see("note")
+    command.handle.cancel()
+    assert command.end() == [{"note": 1}]
+
+
+def test_a_pause_that_ends_unseen_is_not_for_ever(sandbox, monkeypatch):
+    pauses = itertools.chain([0.01], itertools.repeat(0.0))
+    monkeypatch.setattr(Notes, "pause_seconds", property(lambda notes: next(pauses)))
     command = shell(sandbox, "echo 1 > $SANDLOOM_TRACE; exec sleep 600")
     command.see("note")
     command.handle.cancel()

@@ -97,6 +97,17 @@ def test_number_and_size_are_bounded(pipe: Pipe) -> None:
     assert pipe.end() == [{"note": 0}] * MAX_LINES + [{"dropped": 50}]
 
 
+def test_what_comes_beyond_the_bound_is_counted_and_not_looked_at(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe.write(b"\n" * (MAX_LINES - 1) + b"0\n")
+    while pipe.notes.read():
+        pass
+    monkeypatch.setattr(notes, "parse", None)
+    pipe.write(b"1\n" * 20_000 + b"x" * (3 * MAX_LINE_BYTES) + b"\n2")
+    assert pipe.end() == [{"note": 0}, {"dropped": 20_002}]
+
+
 def test_all_notes_together_are_bounded(pipe: Pipe) -> None:
     line = b'"' + b"x" * (MAX_LINE_BYTES - 3) + b'"\n'
     pipe.write(line * 400)
