@@ -36,9 +36,7 @@ def start_and_wait(
         return _wait(services, exec_key, watch, slot, monotonic_seconds() + seconds, gone), created
 
 
-def wait_for_end(
-    services: Services, guest: str | None, key: ExecKey, seconds: float, gone: Callable[[], bool]
-) -> Exec:
+def wait_for_end(services: Services, guest: str | None, key: ExecKey, seconds: float, gone: Callable[[], bool]) -> Exec:
     """The record, at the latest after ``seconds``. Raises ExecNotFound."""
     record = services.execs.get(key, output=True)
     slot = services.waits.take(guest) if seconds > 0 and not record.terminal else None

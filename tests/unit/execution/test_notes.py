@@ -97,9 +97,7 @@ def test_number_and_size_are_bounded(pipe: Pipe) -> None:
     assert pipe.end() == [{"note": 0}] * MAX_LINES + [{"dropped": 50}]
 
 
-def test_what_comes_beyond_the_bound_is_counted_and_not_looked_at(
-    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_comes_beyond_the_bound_is_counted_and_not_looked_at(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe.write(b"\n" * (MAX_LINES - 1) + b"0\n")
     while pipe.notes.read():
         pass
