@@ -68,6 +68,11 @@ class Member:
         self.process = launch()
         threading.Thread(target=self._keep, name=f"keeper of {name}", daemon=True).start()
 
+    @property
+    def started(self) -> bool:
+        """Whether a worker's newest life has begun its work; one that found a server away is followed by another."""
+        return self.process.running and "worker started" in self.process.output()
+
     def replace(self) -> Process:
         """Start the next life beside the present one, which is returned and nobody's any more."""
         with self._lock:
@@ -123,7 +128,7 @@ class ChaosFleet(WorkerFleet):
 
     def wait_started(self) -> None:
         for worker in self.workers.values():
-            worker.process.wait_for_output("worker started", timeout_seconds=START_SECONDS)
+            until(lambda worker=worker: worker.started, START_SECONDS)  # type: ignore[misc]
         for client in self.clients:
             eventually(lambda client=client: bool(client.health()))  # type: ignore[misc]
 
