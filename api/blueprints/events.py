@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from flask import Response
 
@@ -57,26 +58,19 @@ def _stream(
     slot = call.services.streams.take(call.principal.guest)
     if slot is None:
         raise StreamLimit
-    watch = call.services.bus.watch(key)
-    slot.hold(watch)
-
-    def close() -> None:
-        watch.__exit__(None, None, None)
-        slot.release()
-
-    if not page.events:
-        try:
+    with ExitStack() as held:
+        held.callback(slot.release)
+        watch = held.enter_context(call.services.bus.watch(key))
+        slot.hold(watch)
+        if not page.events:
             # What came before the watch is not told by it.
             page = first_page(call.services, key, after)
-        except BaseException:
-            close()
-            raise
-    over = _unless_the_key_works(call, gone)
-    reader = EventReader(call.services, key, page, after, watch, slot, over, HEARTBEAT_SECONDS)
-    response = Response(FORMATS[content_type](reader), content_type=content_type, headers=_STREAM_HEADERS)
-    # Also called when the client leaves before the first byte.
-    response.call_on_close(close)
-    return response
+        over = _unless_the_key_works(call, gone)
+        reader = EventReader(call.services, key, page, after, watch, slot, over, HEARTBEAT_SECONDS)
+        response = Response(FORMATS[content_type](reader), content_type=content_type, headers=_STREAM_HEADERS)
+        # Also called when the client leaves before the first byte.
+        response.call_on_close(held.pop_all().close)
+        return response
 
 
 def _unless_the_key_works(call: Call, gone: Callable[[], bool]) -> Callable[[], bool]:

@@ -13,9 +13,12 @@ import pytest
 import structlog
 
 from api.app import create_app
+from api.blueprints import events
 from api.services import Services, assemble
 from sandloom.broker.publisher import KombuPublisher
 from sandloom.db import open_database
+from sandloom.errors import Unavailable
+from sandloom.execs.records import EventPage
 from sandloom.settings import Settings
 from sandloom.streams import MemoryBus
 from sandloom.telemetry import configure
@@ -82,6 +85,19 @@ def test_a_database_that_is_down_is_503_with_retry_after(private_postgres: Postg
         assert http.get("/health").text == "ok"
         private_postgres.start()
         assert http.get("/api/v1/sandboxes").status_code == 200
+
+
+def test_a_stream_that_cannot_begin_gives_its_place_back(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = [EventPage(events=(), last_seq=0, terminal=False, first_available_seq=1)]
+
+    def once(*_: object) -> EventPage:
+        if not pages:
+            raise Unavailable
+        return pages.pop()
+
+    monkeypatch.setattr(events, "first_page", once)
+    answer = create_app(services).test_client().get("/api/v1/sandboxes/box/exec/run-1/events", headers=HEADERS)
+    assert (answer.status_code, pages, services.streams.in_use) == (503, [], 0)
 
 
 def test_a_stream_that_loses_its_database_is_cut_and_not_ended(
