@@ -153,6 +153,14 @@ def _real_uid(pid: int) -> int:
     return int(status.split("Uid:")[1].split()[0])
 
 
+def with_enough_time(attempt: Callable[[float], bool], seconds: float = 1.0) -> None:
+    """``attempt`` runs something that is ended after the seconds it is given; again with twice as much until it says
+    that this was not too early."""
+    while not attempt(seconds):
+        seconds *= 2
+        assert seconds < 120, "it did not get so far in any time"
+
+
 def eventually(condition: Callable[[], bool], timeout_seconds: float = 120) -> bool:
     """For what no event tells about, such as the end of a process that is nobody's child here."""
     deadline = time.monotonic() + timeout_seconds

@@ -129,9 +129,9 @@ def test_the_owner_is_told_of_a_dead_spawner(native):
 
 
 def test_a_lapsed_lease_ends_commands_and_refuses_new_ones(mine, own_spawner):
-    own_spawner.lease(boottime_in(1.0))
     running = mine.begin_shell(STUBBORN)
     running.see("ready")
+    own_spawner.lease(boottime_in(0.5))
     assert running.end().reason is Reason.WORKER_LOST
     assert mine.processes() == []
     refused = mine.run("true").verdict
@@ -141,9 +141,9 @@ def test_a_lapsed_lease_ends_commands_and_refuses_new_ones(mine, own_spawner):
 
 
 def test_a_renewed_lease_lets_a_command_live(mine, own_spawner):
-    own_spawner.lease(boottime_in(0.6))
-    running = mine.begin_shell("echo ready; sleep 1.2; echo done; exit 4")
+    running = mine.begin_shell("echo ready; sleep 2.2; echo done; exit 4")
     running.see("ready")
+    own_spawner.lease(boottime_in(2.0))
     own_spawner.lease(boottime_in(60))
     assert running.end().exit_code == 4
 

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from sandloom.execution.spec import Reason
+from tests.isolation.kit import with_enough_time
 
 pytestmark = pytest.mark.bwrap
 
@@ -87,11 +88,13 @@ def test_cancel_leaves_no_process(sandbox, kind, name):
 
 @pytest.mark.parametrize(("kind", "name"), ALL, ids=[name for _, name in ALL])
 def test_timeout_leaves_no_process_and_keeps_output(sandbox, kind, name):
-    running = begin(sandbox, kind, name, timeout_seconds=1.5)
-    running.see("ready")
-    assert running.end().reason is Reason.TIMEOUT
-    assert sandbox.processes() == []
-    assert b"ready" in running.output
+    def attempt(seconds: float) -> bool:
+        running = begin(sandbox, kind, name, timeout_seconds=seconds)
+        assert running.end().reason is Reason.TIMEOUT
+        assert sandbox.processes() == []
+        return b"ready" in running.output
+
+    with_enough_time(attempt)
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,14 @@ def main(spec_file: str, kept_file: str, lease_seconds: str, native: str, groups
     kept = os.open(kept_file, os.O_RDWR | os.O_CREAT, 0o600)
     spec: Spec = pickle.loads(Path(spec_file).read_bytes())  # noqa: S301 - written by the test itself
     spawner = Spawner(keep_fds=[kept], native=native == "True")
-    spawner.lease(time.clock_gettime(time.CLOCK_BOOTTIME) + float(lease_seconds))
     groups = Groups.open(groups_name) if groups_name else None
-    handle = Runner(spawner, groups).start(spec, lambda _, chunk: print(chunk.decode(), spawner.pid, flush=True))
+
+    def told(_: str, chunk: bytes) -> None:
+        # From when the command runs, however long its start takes.
+        spawner.lease(time.clock_gettime(time.CLOCK_BOOTTIME) + float(lease_seconds))
+        print(chunk.decode(), spawner.pid, flush=True)
+
+    handle = Runner(spawner, groups).start(spec, told)
     print("verdict", handle.wait().reason.value, flush=True)
     spawner.close()
 

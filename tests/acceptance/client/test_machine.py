@@ -61,7 +61,7 @@ def test_commands_side_by_side_take_nothing_from_each_other(machine: Machine) ->
 
 
 def test_a_command_that_is_ended_keeps_what_it_made(machine: Machine) -> None:
-    done = machine.run(["sh", "-c", "echo 1 > /tmp/made; echo begun; sleep 600"], timeout=1)
+    done = machine.run(["sh", "-c", "echo 1 > /tmp/made; echo begun; sleep 600"], timeout=5)
     assert (done.timed_out, done.stdout) == (True, b"begun\n")
     assert script(machine, "cat /tmp/made") == "1\n"
 
