@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
 import struct
+import sys
 from typing import Any
 
 from .linux import call
@@ -29,9 +31,13 @@ def reads_the_machines_load(facts: Facts) -> str | None:
 
 @program("user", reaches="what others run and read: the page cache is shared")
 def sees_the_page_cache(facts: Facts) -> str | None:
-    """Find out which system files are in the cache, as they are after somebody used them."""
-    with open("/usr/lib/os-release", "rb") as stream:
-        return f"{os.preadv(stream.fileno(), [bytearray(64)], 0, os.RWF_NOWAIT)} bytes from the cache"
+    """Find out which parts of a system file are in the cache, as they are after somebody used them."""
+    cached = 0
+    with open(sys.executable, "rb") as stream:
+        for offset in range(0, os.fstat(stream.fileno()).st_size, 64 << 10):
+            with contextlib.suppress(BlockingIOError):
+                cached += os.preadv(stream.fileno(), [bytearray(64)], offset, os.RWF_NOWAIT) > 0
+    return f"{cached} parts of it" if cached else None
 
 
 @program("user", reaches="when others open a system file: watches work across sandboxes")
