@@ -27,7 +27,7 @@ def test_every_promise_is_kept_while_every_fault_strikes(
     seed = pytestconfig.getoption("--seed")
     if seed is None:
         seed = 1 if in_ci() else random.randrange(1 << 32)
-    plan = Plan(seed, commands=150, strikes=1, callers=6)
+    plan = Plan(seed, commands=100, strikes=1, callers=4)
     print(f"seed {plan.seed}")
     report = chaos(plan, Servers(private_postgres, private_redis, s3), data_dir)
     print(report)
