@@ -23,20 +23,22 @@ log = get_logger("sandloom.workers.janitor")
 
 
 class Announcer:
-    """Tells those who wait of the ends of commands of earlier epochs."""
+    """Tells those who wait what became of the commands of an earlier life."""
 
     def __init__(self, execs: Execs, bus: Bus, results: Results) -> None:
         self._execs = execs
         self._bus = bus
         self._results = results
 
-    def announce(self, keys: Iterable[ExecKey]) -> None:
-        for key in keys:
+    def announce(self, opened: Iterable[ExecKey], ended: Iterable[tuple[ExecKey, str]]) -> None:
+        """``opened``: what registration found open and may have ended; ``ended``: tasks that may lack a result."""
+        for key in opened:
             record = self._execs.get(key)
             if record.terminal:
                 self._bus.publish_head(key, record.last_seq, True)
-                if record.task_id is not None:
-                    self._results.complete(self._execs.get(key, output=True))
+                self._results.complete(key, record.task_id)
+        for key, task_id in ended:
+            self._results.complete(key, task_id)
 
 
 class Janitor:

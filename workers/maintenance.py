@@ -120,8 +120,8 @@ class Maintenance:
             if self._reclaim.declare_lost(lease):
                 log.error("worker declared lost", worker_id=lease.worker_id, epoch=lease.epoch)
                 self._reclaim.count({Tally.WORKERS_LOST: 1})
-                for key in self._execs.ended_tasks(lease.worker_id):
-                    self._results.complete(self._execs.get(key, output=True))
+                for key, task_id in self._execs.ended_tasks(lease.worker_id):
+                    self._results.complete(key, task_id)
 
     def _lost_execs(self) -> None:
         self._end(self._reclaim.end_lost_execs, Tally.EXECS_LOST)
@@ -192,9 +192,7 @@ class Maintenance:
         for batch in _batches(step, RECLAIM_SECONDS):
             for key, last_seq in batch:
                 self._bus.publish_head(key, last_seq, True)
-                record = self._execs.get(key)
-                if record.task_id is not None:
-                    self._results.complete(self._execs.get(key, output=True))
+                self._results.complete(key, self._execs.get(key).task_id)
             self._reclaim.count({tally: len(batch)})
 
 

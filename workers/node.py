@@ -76,14 +76,15 @@ WAITING_IN_MEMORY = 2000
 class Birth:
     """A registered life of the node.
 
-    ``sealing_key``: secrets for this epoch are sealed to it; it is never written. ``left``: commands that the earlier
-    life had not ended, or of whose end it may not have told.
+    ``sealing_key``: secrets for this epoch are sealed to it; it is never written. ``open_before``: what the earlier
+    life had not ended; ``ended_before``: what it ended and may not have told.
     """
 
     identity: Identity
     sealing_key: X25519PrivateKey
     sent_seconds: float
-    left: list[ExecKey]
+    open_before: list[ExecKey]
+    ended_before: list[tuple[ExecKey, str]]
 
 
 class Node:
@@ -121,7 +122,8 @@ class Node:
         self._front.start()
         self._ping.start()
         self._stored.start()
-        self._lanes.submit(Lane.LIFECYCLE, lambda: self._announcer.announce(self._birth.left))
+        announce = partial(self._announcer.announce, self._birth.open_before, self._birth.ended_before)
+        self._lanes.submit(Lane.LIFECYCLE, announce)
         self._lanes.submit(Lane.LIFECYCLE, self._janitor.tidy)
         identity = self._birth.identity
         log.info(
@@ -188,7 +190,7 @@ class Node:
         direct = DirectExecs(self._context, canvas)
         slots = settings.worker_exec_slots
         self._lane = CommandLane(slots, max(WAITING_IN_MEMORY, slots), lambda: self._sweeper.wake())
-        results = Results(canvas)
+        results = Results(canvas, services.execs)
         self._announcer = Announcer(services.execs, services.bus, results)
         self._lanes = ControlLanes()
         elsewhere = partial(self._lanes.submit, Lane.LIFECYCLE)
@@ -312,10 +314,11 @@ def _register(settings: Settings, services: Services, ground: Ground, endpoint: 
     )
     pause = threading.Event()
     before = services.fleet.get(info.worker_id)
-    left: list[ExecKey] = []
+    opened: list[ExecKey] = []
+    ended: list[tuple[ExecKey, str]] = []
     if before is not None:
-        left += [row.key for row in services.execs.open_for(info.worker_id, before.epoch, MAX_ANNOUNCED)]
-        left += services.execs.ended_tasks(info.worker_id, MAX_ANNOUNCED)
+        opened += [row.key for row in services.execs.open_for(info.worker_id, before.epoch, MAX_ANNOUNCED)]
+        ended += services.execs.ended_tasks(info.worker_id, MAX_ANNOUNCED)
     while True:
         sent_seconds = boottime_seconds()
         try:
@@ -329,7 +332,7 @@ def _register(settings: Settings, services: Services, ground: Ground, endpoint: 
             continue
         log.info("registered", epoch=registration.epoch, kept=registration.kept, lost=registration.lost)
         identity = Identity(info.worker_id, registration.epoch)
-        return Birth(identity, sealing_key, sent_seconds, left)
+        return Birth(identity, sealing_key, sent_seconds, opened, ended)
 
 
 def node_info(

@@ -80,7 +80,7 @@ class Services:
             self.publisher,
             self.post,
             self.bus,
-            Results(Canvas(app)),
+            Results(Canvas(app), self.execs),
             BrokerCleaning(
                 UnusedQueues(self.db, reclaim_policy(self.settings)),
                 open_cleaner(self.settings.broker_url, self.settings.broker_namespace),

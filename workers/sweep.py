@@ -94,9 +94,9 @@ class Sweeper:
 
     def _run(self, row: OpenExec) -> None:
         record = self._commands.run(row.key, row.generation)
-        if record is not None and record.task_id is not None:
+        if record is not None:
             # Its own task is gone with an earlier life of the worker, or comes later and then finds the same record.
-            self._results.complete(self._execs.get(row.key, output=True))
+            self._results.complete(row.key, record.task_id)
 
     def _end_orphans(self, suspects: set[Suspect]) -> None:
         """RUNNING rows that no thread runs, seen twice: the first time their thread may just be ending them."""

@@ -277,17 +277,18 @@ class Execs:
             for row in rows
         ]
 
-    def ended_tasks(self, worker_id: str, limit: int = 10_000) -> Sequence[ExecKey]:
-        """Execs of direct tasks that ended shortly before the worker's last sign of life, or after it."""
+    def ended_tasks(self, worker_id: str, limit: int = 10_000) -> Sequence[tuple[ExecKey, str]]:
+        """Direct execs that ended shortly before the worker's last sign of life, or after it, with their tasks."""
         last_us = select(_w.lease_expires_us).where(_w.worker_id == worker_id).scalar_subquery()
         query = (
-            select(*_KEY)
+            select(*_KEY, _e.task_id)
             .where(_e.finished_us >= last_us - ENDED_SECONDS * MICROSECONDS)
             .where(_e.worker_id == worker_id, _e.task_id.is_not(None))
             .order_by(_e.finished_us.desc())
             .limit(limit)
         )
-        return [ExecKey(*row) for row in self._db.read(lambda connection: connection.execute(query).all())]
+        rows = self._db.read(lambda connection: connection.execute(query).all())
+        return [(ExecKey(*key), task_id) for *key, task_id in rows]
 
     def queued_of(self, key: SandboxKey, worker_id: str) -> Sequence[ExecKey]:
         """Execs of the sandbox that wait for its owner."""

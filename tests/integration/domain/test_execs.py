@@ -323,10 +323,10 @@ def test_tasks_that_ended_about_when_their_worker_did_are_found(world: World):
     last_us = world.row(workers).lease_expires_us
     past_us = last_us - (ENDED_SECONDS + 1) * MICROSECONDS
     world.set(execs, execs.c.exec_id == "long-ago", finished_us=past_us)
-    assert [key.exec_id for key in world.execs.ended_tasks("w1")] == ["lately"]
+    assert world.execs.ended_tasks("w1") == [(world.exec("lately").key, "task-2")]
     world.set(workers, workers.c.worker_id == "w1", lease_expires_us=last_us - MICROSECONDS)
-    assert [key.exec_id for key in world.execs.ended_tasks("w1")] == ["lately", "long-ago"]
-    assert [key.exec_id for key in world.execs.ended_tasks("w1", limit=1)] == ["lately"]
+    assert [key.exec_id for key, _ in world.execs.ended_tasks("w1")] == ["lately", "long-ago"]
+    assert [key.exec_id for key, _ in world.execs.ended_tasks("w1", limit=1)] == ["lately"]
     assert world.execs.ended_tasks("w2") == []
 
 
