@@ -71,8 +71,9 @@ def _snapshot_lines(directory: Path, server: S3Server, size_bytes: int) -> list[
     kept = [saving.save(_KEY)]
 
     def save() -> None:
+        before = kept[0]
         kept[:] = [saving.save(_KEY)]
-        saving.discard_others(_KEY, kept[0])
+        saving.discard(_KEY, before)
 
     def restore() -> None:
         restoring.restore(_KEY, kept[0], _UID, _UID)

@@ -7,17 +7,10 @@ them is found as ``lost`` and never taken for a new sandbox.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from sandloom.errors import (
-    NoWorkerAvailable,
-    ObjectStoreUnavailable,
-    SandloomError,
-    SnapshotFailed,
-    SnapshotUnavailable,
-    WorkspaceFailed,
-)  # fmt: skip
+from sandloom.errors import NoWorkerAvailable, SandloomError, SnapshotFailed, SnapshotUnavailable, WorkspaceFailed
 from sandloom.execution import template_mounts
 from sandloom.execution.directories import Directories
 from sandloom.execution.durable import sync_file_system
@@ -29,11 +22,13 @@ from sandloom.execution.workspace import WorkspaceFault, WorkspaceRoot
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes.fork_rules import ForkWay, fork_way
 from sandloom.sandboxes.forks import Forks
+from sandloom.sandboxes.loose import LooseSnapshots
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.service import Sandboxes
 from sandloom.sandboxes.states import SandboxStatus
 from sandloom.sandboxes.suspension import Suspensions
 from sandloom.telemetry import get_logger
+from workers.announced import announced
 from workers.gates import Gates
 from workers.homes import Homes
 from workers.lifecycle import Lifecycle
@@ -55,6 +50,7 @@ class Forker:
         sandboxes: Sandboxes,
         suspensions: Suspensions,
         forks: Forks,
+        loose: LooseSnapshots,
         homes: Homes,
         gates: Gates,
         lifecycle: Lifecycle,
@@ -65,6 +61,7 @@ class Forker:
         self._sandboxes = sandboxes
         self._suspensions = suspensions
         self._forks = forks
+        self._loose = loose
         self._homes = homes
         self._gates = gates
         self._lifecycle = lifecycle
@@ -105,29 +102,28 @@ class Forker:
         try:
             return self._forks.begin(source, copy, scope, by)
         except NoWorkerAvailable:
-            if self._snapshots is None or not self._suspensions.takers(source.profile_id):
+            snapshots = self._snapshots
+            if snapshots is None or not self._suspensions.takers(source.profile_id):
                 raise
-        return self._kept(self._snapshots, source, self._snapshots.save(source.key, copy), copy, scope, by)
+        return self._kept(
+            snapshots, lambda token: snapshots.save(source.key, copy, token), source, copy, scope, by
+        )
 
     def _duplicated(self, source: Route, copy: SandboxKey, scope: str, by: str) -> Route:
-        if self._snapshots is None:
+        snapshots, snapshot = self._snapshots, source.snapshot
+        if snapshots is None:
             raise SnapshotUnavailable("This worker has no object store to copy the sandbox from.")
-        assert source.snapshot is not None
-        name = self._snapshots.duplicate(source.key, source.snapshot, copy)
-        return self._kept(self._snapshots, source, name, copy, scope, by)
+        assert snapshot is not None
+        return self._kept(
+            snapshots, lambda token: snapshots.duplicate(source.key, snapshot, copy, token), source, copy, scope, by
+        )
 
     def _kept(
-        self, snapshots: Snapshots, source: Route, snapshot: str, copy: SandboxKey, scope: str, by: str
+        self, snapshots: Snapshots, make: Callable[[str], str], source: Route, copy: SandboxKey, scope: str, by: str
     ) -> Route:  # fmt: skip
-        try:
-            made = self._forks.keep(source, copy, scope, snapshot, by)
-        except BaseException:
-            with suppress(ObjectStoreUnavailable):
-                snapshots.discard(copy, snapshot)
-            raise
-        with suppress(ObjectStoreUnavailable):
-            snapshots.discard_others(copy, snapshot)
-        return made
+        """``make``: puts what begins with a token into the object store, and returns its name."""
+        with announced(self._loose, snapshots, copy) as token:
+            return self._forks.keep(source, copy, scope, make(token), by)
 
     def _give_up(self, made: Route, by: str) -> None:
         try:

@@ -19,6 +19,7 @@ from sandloom.reclaim.prune import Prune
 from sandloom.reclaim.service import Ended, Reclaim
 from sandloom.reclaim.suspended import Suspended
 from sandloom.reclaim.watcher import LeaseWatcher
+from sandloom.sandboxes.loose import LooseSnapshots
 from sandloom.sandboxes.records import Route
 from sandloom.telemetry import get_logger
 from workers.broker_cleaning import BrokerCleaning
@@ -44,6 +45,7 @@ class Maintenance:
         self,
         reclaim: Reclaim,
         suspended: Suspended,
+        loose: LooseSnapshots,
         pruning: Prune,
         objects: ObjectStore | None,
         watcher: LeaseWatcher,
@@ -56,6 +58,7 @@ class Maintenance:
     ) -> None:
         self._reclaim = reclaim
         self._suspended = suspended
+        self._loose = loose
         self._pruning = pruning
         self._objects = objects
         self._watcher = watcher
@@ -173,6 +176,9 @@ class Maintenance:
                 if route.snapshot is not None:
                     discard(self._objects, route.key, route.snapshot)
                     self._suspended.forget_snapshot(route)
+            for key, snapshot in self._loose.due():
+                discard(self._objects, key, snapshot)
+                self._loose.forget(key, snapshot)
         except ObjectStoreUnavailable as error:
             log.warning("snapshots are not removed now", reason=error.detail)
 

@@ -161,6 +161,7 @@ class Node:
             identity,
             services.sandboxes,
             services.suspensions,
+            services.loose,
             self.commands,
             homes,
             gates,
@@ -169,8 +170,8 @@ class Node:
             settings,
         )
         forker = Forker(
-            ground.root, services.sandboxes, services.suspensions, services.forks, homes, gates, lifecycle, snapshots,
-            settings.min_free_bytes,
+            ground.root, services.sandboxes, services.suspensions, services.forks, services.loose, homes, gates,
+            lifecycle, snapshots, settings.min_free_bytes,
         )  # fmt: skip
         self._context = NodeContext(
             settings, identity, services.keys, services.bus, services.sandboxes, services.execs, services.fleet,

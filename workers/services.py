@@ -22,6 +22,7 @@ from sandloom.reclaim.suspended import Suspended
 from sandloom.reclaim.watcher import LeaseWatcher
 from sandloom.registry import open_registry
 from sandloom.sandboxes.forks import Forks
+from sandloom.sandboxes.loose import LooseSnapshots
 from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.sandboxes.suspension import Suspensions
 from sandloom.settings import Settings
@@ -56,6 +57,7 @@ class Services:
     sandboxes: Sandboxes
     suspensions: Suspensions
     forks: Forks
+    loose: LooseSnapshots
     execs: Execs
     fleet: Fleet
     tenants: Tenants
@@ -73,6 +75,7 @@ class Services:
         return Maintenance(
             self.reclaim,
             self.suspended,
+            self.loose,
             self.pruning,
             self.objects,
             self.watcher,
@@ -122,6 +125,7 @@ def open_services(settings: Settings, *, db: Database | None = None, bus: Bus | 
         sandboxes=Sandboxes(database, sandbox_policy, registry.loads, tenants),
         suspensions=Suspensions(database, sandbox_policy, registry.loads),
         forks=Forks(database, sandbox_policy, tenants),
+        loose=LooseSnapshots(database),
         execs=Execs(database, ExecPolicy.of(settings), settings.idle_ttl_seconds, tenants),
         fleet=fleet,
         tenants=tenants,

@@ -13,11 +13,12 @@ import json
 import os
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from typing import Any
 
 import zstandard
 
+from sandloom.clock import monotonic_seconds
 from sandloom.errors import DigestMismatch, ObjectStoreUnavailable, SnapshotFailed
 from sandloom.execution import template_mounts
 from sandloom.execution.archive_in import Extraction
@@ -32,6 +33,7 @@ from sandloom.ids import SandboxKey
 from sandloom.objects import ObjectMissing, ObjectStore
 from sandloom.objects.ahead import ahead
 from sandloom.objects.digests import PartDigests, checked_parts
+from sandloom.sandboxes.loose import ANNOUNCED_SECONDS
 from sandloom.telemetry import get_logger
 
 log = get_logger("sandloom.workers.snapshots")
@@ -39,6 +41,8 @@ log = get_logger("sandloom.workers.snapshots")
 MEMBERS = ("workspace", "home", "envs")
 BOUNDS = TreeBounds(max_entries=2_000_000, max_depth=128, seconds=1800)
 MAX_BYTES = 64 << 30
+#: Nothing is put into the store after maintenance has removed what was announced.
+MAX_SECONDS = ANNOUNCED_SECONDS - 600
 PART_BYTES = 4 << 20
 MAX_MANIFEST_BYTES = 16 << 20
 #: 3 is zstd's own default; the window bounds what unpacking takes.
@@ -66,32 +70,31 @@ class Snapshots:
         token = token or new_token()
         place = f"{_all_of(copy or key)}{token}/"
         directories = self._root.directories(key)
-        members = {name: self._save(place, name, directories) for name in MEMBERS}
+        until_seconds = monotonic_seconds() + MAX_SECONDS
+        members = {name: self._save(place, name, directories, until_seconds) for name in MEMBERS}
         templates = template_mounts.remembered(directories)
         manifest = json.dumps({"v": 1, "part_bytes": PART_BYTES, "members": members, "templates": templates}).encode()
         digest = hashlib.sha256(manifest).hexdigest()
-        self._store.put(f"{place}manifest.json", [manifest], sha256=digest)
+        self._store.put(f"{place}manifest.json", _in_time([manifest], until_seconds), sha256=digest)
         return f"{token}.{digest}"
 
-    def duplicate(self, key: SandboxKey, snapshot: str, copy: SandboxKey) -> str:
-        """The name of a new snapshot of ``copy`` with the same content, checked on its way. Raises DigestMismatch."""
+    def duplicate(self, key: SandboxKey, snapshot: str, copy: SandboxKey, token: str) -> str:
+        """The name of a new snapshot of ``copy`` with the same content, checked on its way. Raises DigestMismatch.
+
+        ``token``: as for ``save``.
+        """
         source_token, _, digest = snapshot.partition(".")
         source = f"{_all_of(key)}{source_token}/"
         manifest = self._manifest(source, digest)
-        token = new_token()
         target = f"{_all_of(copy)}{token}/"
-        try:
-            for name in MEMBERS:
-                parts = manifest["members"][name]["sha256"]
-                with self._get(f"{source}{name}.tar.zst") as chunks:
-                    checked = checked_parts(chunks, parts, manifest["part_bytes"])
-                    self._store.put(f"{target}{name}.tar.zst", checked)
-            with self._get(f"{source}manifest.json") as chunks:
-                self._store.put(f"{target}manifest.json", chunks, sha256=digest)
-        except BaseException:
-            with suppress(ObjectStoreUnavailable):
-                discard(self._store, copy, token)
-            raise
+        until_seconds = monotonic_seconds() + MAX_SECONDS
+        for name in MEMBERS:
+            parts = manifest["members"][name]["sha256"]
+            with self._get(f"{source}{name}.tar.zst") as chunks:
+                checked = checked_parts(chunks, parts, manifest["part_bytes"])
+                self._store.put(f"{target}{name}.tar.zst", _in_time(checked, until_seconds))
+        with self._get(f"{source}manifest.json") as chunks:
+            self._store.put(f"{target}manifest.json", _in_time(chunks, until_seconds), sha256=digest)
         return f"{token}.{digest}"
 
     def restore(self, key: SandboxKey, snapshot: str, uid: int, gid: int) -> None:
@@ -124,17 +127,10 @@ class Snapshots:
         found = [self._store.head(f"{place}{name}.tar.zst") for name in MEMBERS]
         return [info and info.size_bytes for info in found] == [members[name]["size_bytes"] for name in MEMBERS]
 
-    def discard_others(self, key: SandboxKey, snapshot: str) -> None:
-        """What earlier snapshots of the sandbox left, also those that were cut short."""
-        kept = f"{_all_of(key)}{snapshot.partition('.')[0]}/"
-        for found in list(self._store.list(_all_of(key))):
-            if not found.key.startswith(kept):
-                self._store.delete(found.key)
-
     def discard(self, key: SandboxKey, snapshot: str) -> None:
         discard(self._store, key, snapshot)
 
-    def _save(self, place: str, name: str, directories: Directories) -> dict[str, Any]:
+    def _save(self, place: str, name: str, directories: Directories, until_seconds: float) -> dict[str, Any]:
         digests = PartDigests(PART_BYTES)
         fd = os.open(getattr(directories, name), SCAN_FLAGS)
         try:
@@ -142,7 +138,7 @@ class Snapshots:
                 ArchiveOut(fd, f"/{name}", None, BOUNDS, MAX_BYTES, nullcontext, ExitStack()) as archive,
                 closing(ahead(_compressed(archive.chunks()), _PACKED_AHEAD)) as packed,
             ):
-                size_bytes = self._store.put(f"{place}{name}.tar.zst", digests.over(packed))
+                size_bytes = self._store.put(f"{place}{name}.tar.zst", digests.over(_in_time(packed, until_seconds)))
         except FileFault as fault:
             raise SnapshotFailed(fault.detail) from fault
         if archive.skipped:
@@ -209,6 +205,13 @@ def discard(store: ObjectStore, key: SandboxKey, snapshot: str) -> None:
 
 def _all_of(key: SandboxKey) -> str:
     return f"snapshots/{key.tenant_id}/{key.sandbox_id}/"
+
+
+def _in_time(chunks: Iterable[bytes], until_seconds: float) -> Iterator[bytes]:
+    for chunk in chunks:
+        if monotonic_seconds() > until_seconds:
+            raise ObjectStoreUnavailable("The object store took too long to get the snapshot; repeat the call.")
+        yield chunk
 
 
 def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -15,12 +15,14 @@ from sandloom.errors import (
 )  # fmt: skip
 from sandloom.execution.workspace import WorkspaceRoot
 from sandloom.ids import SandboxKey
+from sandloom.sandboxes.loose import LooseSnapshots
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.service import Sandboxes
 from sandloom.sandboxes.states import SandboxStatus
 from sandloom.sandboxes.suspension import Suspensions
 from sandloom.settings import Settings
 from sandloom.telemetry import get_logger
+from workers.announced import announced
 from workers.commands import Commands
 from workers.gates import Gates
 from workers.homes import Homes
@@ -38,6 +40,7 @@ class Suspender:
         identity: Identity,
         sandboxes: Sandboxes,
         suspensions: Suspensions,
+        loose: LooseSnapshots,
         commands: Commands,
         homes: Homes,
         gates: Gates,
@@ -48,6 +51,7 @@ class Suspender:
         self._identity = identity
         self._sandboxes = sandboxes
         self._suspensions = suspensions
+        self._loose = loose
         self._commands = commands
         self._homes = homes
         self._gates = gates
@@ -85,9 +89,6 @@ class Suspender:
                 self._forget(key, snapshot)
                 raise StaleGeneration
             self._homes.forget(key)
-            if snapshot is not None and self._snapshots is not None:
-                with suppress(ObjectStoreUnavailable):
-                    self._snapshots.discard_others(key, snapshot)
         return self._sandboxes.get(key), True
 
     def _needs_snapshot(self, away: bool) -> bool:
@@ -134,7 +135,9 @@ class Suspender:
         with self._gates.exclusive(key):
             route = self._sandboxes.get(key)
             if route.snapshot is None and route.status is SandboxStatus.SUSPENDED:
-                self._suspensions.keep(route.fence, self._snapshots.save(key))
+                with announced(self._loose, self._snapshots, key) as token:
+                    if not self._suspensions.keep(route.fence, self._snapshots.save(key, token=token)):
+                        raise SuspendBusy
                 route = self._sandboxes.get(key)
         if route.snapshot is None or not self._drop(route):
             raise SuspendBusy

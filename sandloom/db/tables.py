@@ -1,6 +1,7 @@
 """The tables. Times are microseconds since the epoch (UTC) by the database's clock; ids compare byte by byte.
 
-``tenants`` before ``sandboxes`` before ``execs``: every transaction that writes them locks them in this order.
+``tenants`` before ``sandboxes`` before ``execs`` and ``loose_snapshots``: every transaction that writes them locks them
+in this order.
 """
 
 from __future__ import annotations
@@ -141,6 +142,18 @@ sandboxes = Table(
     _partial_index("ix_sandboxes_recent", "tenant_id", "created_us", where=str(CREATED)),
     _partial_index("ix_sandboxes_snapshot", "snapshot", where="snapshot IS NOT NULL"),
     postgresql_with={"fillfactor": 50},
+)
+
+#: Snapshots that no sandbox names and of which the object store may have something; see ``sandloom.sandboxes.loose``.
+#: From ``due_us`` on they are removed; 0: nobody can keep them any more.
+loose_snapshots = Table(
+    "loose_snapshots",
+    metadata,
+    Column("tenant_id", _name(64), nullable=False),
+    Column("sandbox_id", _name(), nullable=False),
+    Column("snapshot", _name(), nullable=False),
+    _us("due_us", nullable=False),
+    PrimaryKeyConstraint("tenant_id", "sandbox_id", "snapshot"),
 )
 
 #: One row per generation that was assigned: the audit of a sandbox.

@@ -55,6 +55,7 @@ STEPS: dict[str, str] = {
     "workers": "workers",
 }
 BOUNDED: dict[str, str] = {
+    "loose_snapshots": "one row for each snapshot that is being made, or that maintenance is about to remove",
     "tallies": "one row for each name in the code",
     "tenants": "one row for each tenant of which an operator said something",
 }

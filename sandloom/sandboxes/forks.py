@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from sandloom.db.engine import Database
 from sandloom.errors import NoWorkerAvailable, SandboxExists, SandboxNotFound, ScopeMismatch
 from sandloom.ids import SandboxKey
-from sandloom.sandboxes import assignment, repository
+from sandloom.sandboxes import assignment, loose, repository
 from sandloom.sandboxes.races import Race, win
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.service import SandboxPolicy
@@ -52,9 +52,11 @@ class Forks:
         return win(self._db, attempt)
 
     def keep(self, source: Route, copy: SandboxKey, scope: str, snapshot: str, by: str) -> Route:
-        """The copy's row: SUSPENDED, its files being in the object store under the copy's own name already.
+        """The copy's row: SUSPENDED, its files being in the object store under the copy's own name already, as was
+        announced to ``LooseSnapshots``.
 
-        Raises SandboxNotFound (the source), SandboxExists, ScopeMismatch, QuotaExceeded.
+        Raises SandboxNotFound (the source), SandboxExists, ScopeMismatch, QuotaExceeded, ObjectStoreUnavailable (it took
+        too long).
         """
         ask = self._tenants.asks(copy.tenant_id)
 
@@ -64,6 +66,9 @@ class Forks:
             if original is None:
                 raise SandboxNotFound
             assignment.put_to_sleep(connection, copy, row, original, by, scope=scope, snapshot=snapshot)
+            if row is not None and row.snapshot is not None:
+                loose.let_go(connection, copy, row.snapshot)
+            loose.take_back(connection, copy, snapshot)
             return self._made(connection, copy)
 
         return win(self._db, attempt)

@@ -20,7 +20,7 @@ from sandloom.errors import (
     SuspendInProgress,
 )  # fmt: skip
 from sandloom.ids import SandboxKey
-from sandloom.sandboxes import repository, statements
+from sandloom.sandboxes import loose, repository, statements
 from sandloom.sandboxes import suspension_statements as suspension
 from sandloom.sandboxes.diagnose import owner_lives
 from sandloom.sandboxes.placement import Loads, no_loads
@@ -79,13 +79,18 @@ class Suspensions:
         return self._db.write(lambda c: suspension.ANNOUNCE.run(c, values) == 1)
 
     def finish(self, fence: Fence, snapshot: str | None = None) -> bool:
-        """SUSPENDING to SUSPENDED; the slot is given back, the UID stays held for the files."""
+        """SUSPENDING to SUSPENDED; the slot is given back, the UID stays held for the files. Without a snapshot, what the
+        row names is left to maintenance: one that was only begun, or that of its last sleep."""
 
         def move(connection: Connection) -> bool:
+            row = repository.fetch(connection, fence.key, lock=True) if snapshot is None else None
             moved = suspension.FINISH.run(connection, {**statements.of_fence(fence), "new_snapshot": snapshot})
-            if moved == 1:
-                repository.give_back(connection, fence.worker_id)
-            return moved == 1
+            if moved != 1:
+                return False
+            if row is not None and row.snapshot is not None:
+                loose.let_go(connection, fence.key, row.snapshot)
+            repository.give_back(connection, fence.worker_id)
+            return True
 
         return self._db.write(move)
 
@@ -95,9 +100,16 @@ class Suspensions:
         return self._db.write(lambda c: suspension.DROP_COPY.run(c, values) == 1)
 
     def keep(self, fence: Fence, snapshot: str) -> bool:
-        """The object store has the files of a sleeping sandbox now, too."""
-        values = {**statements.of_fence(fence), "new_snapshot": snapshot}
-        return self._db.write(lambda c: suspension.KEEP.run(c, values) == 1)
+        """The object store has the files of a sleeping sandbox now, too, as was announced to ``LooseSnapshots``. Raises
+        ObjectStoreUnavailable: it took too long."""
+
+        def move(connection: Connection) -> bool:
+            moved = suspension.KEEP.run(connection, {**statements.of_fence(fence), "new_snapshot": snapshot})
+            if moved == 1:
+                loose.take_back(connection, fence.key, snapshot)
+            return moved == 1
+
+        return self._db.write(move)
 
     def staying(self, worker_id: str) -> list[Route]:
         """Sandboxes that live, or have files, on this worker; at most 1000."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from sandloom.db import Database, tallies
-from sandloom.db.tables import execs, sandbox_history, sandboxes, usage_records, workers
+from sandloom.db.tables import execs, loose_snapshots, sandbox_history, sandboxes, usage_records, workers
 from sandloom.db.tallies import Tally
 from sandloom.ids import ExecKey
 from sandloom.reclaim.fence import fence
@@ -56,6 +56,8 @@ WRITES: dict[str, Write] = {
     "sleep ends": lambda w: w.dormant.begin_releases(),
     "fork": lambda w: w.forks.begin(w.sandboxes.get(key()), COPY, "scope", "tester"),
     "fork asleep": lambda w: w.forks.keep(w.sandboxes.get(key()), COPY, "scope", "snap", "tester"),
+    "give up copy": lambda w: w.loose.doom(COPY, "snap"),
+    "remove loose": lambda w: [w.loose.forget(*found) for found in w.loose.due()],
     "resolve copy": lambda w: w.resolve("copy"),
     "resume copy": lambda w: w.suspensions.begin_resume(COPY, "tester"),
     "release copy": lambda w: w.sandboxes.begin_release(COPY, None, "tester", "released"),
@@ -155,10 +157,18 @@ def held(world: World) -> None:
 
 
 def copied_anew(world: World) -> None:
-    """The service has the sandbox for itself, to copy it to an id that was used before."""
+    """The service has the sandbox for itself, to copy it to an id that was used before and still names a snapshot."""
     world.register()
     world.released(world.ready("copy"))
+    world.set(sandboxes, sandboxes.c.sandbox_id == "copy", snapshot="earlier")
     world.sandboxes.hold(world.ready().fence)
+    world.loose.announce(COPY, "snap")
+
+
+def copied_late(world: World) -> None:
+    """The same, and it has taken too long."""
+    copied_anew(world)
+    world.set(loose_snapshots, loose_snapshots.c.due_us > 0, due_us=1)
 
 
 def copied(world: World) -> None:
@@ -170,6 +180,7 @@ def copied(world: World) -> None:
 def copied_asleep(world: World) -> None:
     """The copy is only in the object store."""
     held(world)
+    world.loose.announce(COPY, "snap")
     apply_to(world, "fork asleep")
 
 
@@ -187,6 +198,7 @@ def wanted_empty(world: World) -> None:
     """Asleep without a snapshot on a worker that is to be empty."""
     world.suspended()
     world.fleet.drain("w1")
+    world.loose.announce(key(), "snap")
 
 
 def lost_shared(world: World) -> None:
@@ -353,7 +365,11 @@ STATES: dict[State, tuple[tuple[str, ...], tuple[str, ...]]] = {
     counted: (("count", "raise mark"), ("count", "raise mark")),
     copied_anew: (
         ("fork", "fork asleep", "resolve copy", "restart"),
-        ("fork", "fork asleep", "resolve copy", "release copy", "restart", "recount"),
+        ("fork", "fork asleep", "resolve copy", "release copy", "forget snapshot", "restart", "recount"),
+    ),
+    copied_late: (
+        ("fork asleep", "give up copy", "remove loose"),
+        ("fork asleep", "resolve copy", "give up copy", "remove loose"),
     ),
     copied: (("copy is ready", "release copy"), ("copy is ready", "fork", "release copy", "restart", "restart empty")),
     copied_asleep: (("resume copy", "release copy"), ("resume copy", "fork", "release copy", "restart")),

@@ -65,6 +65,7 @@ def test_a_copy_in_the_object_store_wakes_anywhere_and_its_source_sleeps_on(worl
     source = world.suspended("snap")
     world.set_orphans_due()
     world.register("w2")
+    world.loose.announce(COPY, "of the copy")
     copy = world.forks.keep(source, COPY, "scope", "of the copy", "tester")
     assert (copy.status, copy.snapshot, copy.has_directory) == ("SUSPENDED", "of the copy", False)
     world.check()

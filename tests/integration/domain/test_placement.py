@@ -104,6 +104,7 @@ def test_what_stays_on_a_worker_is_counted(world: World):
     world.suspensions.finish(asleep.fence)
     world.released(world.ready("gone"))
     assert staying(world.db, ["w1", "w2"]) == {"w1": Staying(1, 2, 1), "w2": Staying()}
+    world.loose.announce(asleep.key, "snap")
     assert world.suspensions.keep(asleep.fence, "snap")
     assert not world.suspensions.keep(asleep.fence, "snap-2")
     assert world.suspensions.drop_copy(asleep.fence, "snap")

@@ -24,6 +24,7 @@ from sandloom.reclaim.queues import UnusedQueues
 from sandloom.reclaim.service import Reclaim
 from sandloom.reclaim.suspended import Suspended
 from sandloom.sandboxes.forks import Forks
+from sandloom.sandboxes.loose import LooseSnapshots
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.service import Sandboxes
 from sandloom.sandboxes.suspension import Suspensions
@@ -39,10 +40,12 @@ pytestmark = pytest.mark.server
 
 WORKERS, ROUTES = 100, 4_000
 SERVICES = (
-    Sandboxes, Suspensions, Forks, Execs, Fleet, Reclaim, Suspended, UnusedQueues, Prune, Keys, Tenants, Usage,
+    Sandboxes, Suspensions, Forks, LooseSnapshots, Execs, Fleet, Reclaim, Suspended, UnusedQueues, Prune, Keys, Tenants,
+    Usage,
 )  # fmt: skip
-#: They have one row for each worker, each name in the code, or each tenant that an operator knows by name.
-SMALL = ("workers", "tallies", "tenants")
+#: They have one row for each worker, each name in the code, each tenant that an operator knows by name, or each snapshot
+#: that is being made.
+SMALL = ("workers", "tallies", "tenants", "loose_snapshots")
 #: Indexes that hold only what is open or under way, so that all of it may be read.
 SMALL_INDEXES = ("ix_execs_open", "pk_workers", "pk_tallies", "pk_tenants")
 
@@ -114,12 +117,19 @@ CALLS: dict[str, Call] = {
     "Suspensions.drop_copy": lambda w: w.suspensions.drop_copy(live(w, 103).fence, "snap"),
     "Suspensions.begin_resume": lambda w: (wake(w), w.suspensions.begin_resume(live(w, 103).key, "tester")),
     "Suspensions.fall_back": lambda w: w.suspensions.fall_back(asleep(w).fence),
-    "Suspensions.keep": lambda w: w.suspensions.keep(asleep(w).fence, "snap"),
+    "Suspensions.keep": lambda w: (
+        w.loose.announce(asleep(w).key, "snap"),
+        w.suspensions.keep(asleep(w).fence, "snap"),
+    ),
     "Suspensions.staying": lambda w: w.suspensions.staying("w1"),
     "Suspensions.takers": lambda w: w.suspensions.takers(PROFILE),
     "Forks.demand_free": lambda w: w.forks.demand_free(key("copy"), "scope"),
     "Forks.begin": lambda w: w.forks.begin(live(w, 104), key("copy"), "scope", "tester"),
+    "LooseSnapshots.announce": lambda w: w.loose.announce(key("sleeping-copy"), "snap"),
     "Forks.keep": lambda w: w.forks.keep(live(w, 104), key("sleeping-copy"), "scope", "snap", "tester"),
+    "LooseSnapshots.doom": lambda w: w.loose.doom(key("sleeping-copy"), "snap"),
+    "LooseSnapshots.due": lambda w: w.loose.due(),
+    "LooseSnapshots.forget": lambda w: w.loose.forget(key("sleeping-copy"), "snap"),
     "Execs.admit": run,
     "Execs.claim": lambda w: w.claim(run(w)),
     "Execs.append": lambda w: w.execs.append(run(w).key, run(w).worker_id, 1, 2, [("stdout", b"x")]),

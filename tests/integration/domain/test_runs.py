@@ -53,7 +53,7 @@ class Beat:
         )
         sent = cast(Any, self.sent)
         self.maintenance = Maintenance(
-            world.reclaim, world.dormant, world.pruning, None, self.watcher, world.execs, sent, sent, MemoryBus(),
+            world.reclaim, world.dormant, world.loose, world.pruning, None, self.watcher, world.execs, sent, sent, MemoryBus(),
             cast(Any, None),
             BrokerCleaning(UnusedQueues(db, policy or ReclaimPolicy()), open_cleaner("memory://", "test")),
         )  # fmt: skip

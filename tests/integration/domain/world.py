@@ -10,7 +10,16 @@ from sqlalchemy import Connection, delete, func, select, update
 
 from sandloom.broker.api_keys import KeyMint
 from sandloom.db import Database, now_us
-from sandloom.db.tables import exec_events, execs, metadata, sandbox_history, sandboxes, usage_records, workers
+from sandloom.db.tables import (
+    exec_events,
+    execs,
+    loose_snapshots,
+    metadata,
+    sandbox_history,
+    sandboxes,
+    usage_records,
+    workers,
+)  # fmt: skip
 from sandloom.execs.admission import ExecPolicy
 from sandloom.execs.records import Exec, ExecRequest, Outcome
 from sandloom.execs.service import Execs
@@ -24,6 +33,7 @@ from sandloom.reclaim.prune import Prune
 from sandloom.reclaim.service import Reclaim
 from sandloom.reclaim.suspended import Suspended
 from sandloom.sandboxes.forks import Forks
+from sandloom.sandboxes.loose import LooseSnapshots
 from sandloom.sandboxes.records import Fence, Route
 from sandloom.sandboxes.service import Sandboxes, SandboxPolicy
 from sandloom.sandboxes.statements import SERVICE_HOLD
@@ -69,6 +79,7 @@ class World:
         self.execs = Execs(db, execs or ExecPolicy(), tenants=self.tenants)
         self.suspensions = Suspensions(db, SandboxPolicy(HASH))
         self.forks = Forks(db, SandboxPolicy(HASH), self.tenants)
+        self.loose = LooseSnapshots(db)
         self._policy = reclaim or ReclaimPolicy()
         self.reclaim_policy()
 
@@ -219,6 +230,9 @@ def check_rows(connection: Connection) -> None:
     boxes = connection.execute(select(sandboxes)).all()
     all_execs = connection.execute(select(execs)).all()
     _check_capacity(connection, boxes)
+    named = {(box.tenant_id, box.sandbox_id, (box.snapshot or "").partition(".")[0]) for box in boxes}
+    loose = {(*row[:2], row.snapshot.partition(".")[0]) for row in connection.execute(select(loose_snapshots)).all()}
+    assert not named & loose, "a sandbox names a snapshot that may be removed"
     for box in boxes:
         mine = [e for e in all_execs if (e.tenant_id, e.sandbox_id) == (box.tenant_id, box.sandbox_id)]
         _check_sandbox(connection, box, [e for e in mine if e.open_worker_id is not None])

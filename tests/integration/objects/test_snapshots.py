@@ -123,11 +123,11 @@ def test_a_restore_replaces_what_is_there(settings: Settings, root: WorkspaceRoo
     assert saved.is_there(KEY, name)
 
 
-def test_others_are_discarded_and_the_last_one_too(settings: Settings, s3: S3Server, root: WorkspaceRoot):
+def test_a_snapshot_is_discarded_and_others_stay(settings: Settings, s3: S3Server, root: WorkspaceRoot):
     filled(root)
     saved = of(settings, root)
     first, second = saved.save(KEY), saved.save(KEY)
-    saved.discard_others(KEY, second)
+    saved.discard(KEY, first)
     assert not saved.is_there(KEY, first)
     assert saved.is_there(KEY, second)
     store = open_object_store(settings)
