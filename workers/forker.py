@@ -105,9 +105,7 @@ class Forker:
             snapshots = self._snapshots
             if snapshots is None or not self._suspensions.takers(source.profile_id):
                 raise
-        return self._kept(
-            snapshots, lambda token: snapshots.save(source.key, copy, token), source, copy, scope, by
-        )
+        return self._kept(snapshots, lambda token: snapshots.save(source.key, copy, token), source, copy, scope, by)
 
     def _duplicated(self, source: Route, copy: SandboxKey, scope: str, by: str) -> Route:
         snapshots, snapshot = self._snapshots, source.snapshot

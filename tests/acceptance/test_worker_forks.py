@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, select, update
 
+from sandloom.db.tables import loose_snapshots
 from sandloom.errors import NoWorkerAvailable, SandboxBusy, SandboxExists, SandboxSuspended, ScopeMismatch, StaleRoute
 from sandloom.ids import SandboxKey, new_id
+from sandloom.sandboxes import repository
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.states import SandboxStatus
 from tests.acceptance.test_worker_templates import call
@@ -138,6 +141,45 @@ def test_a_worker_that_dies_before_the_files_are_there_leaves_a_copy_that_says_s
     fleet.sandbox_gateway.suspend(third.key, third.generation)
     with pytest.raises(SandboxSuspended):
         fork(fleet, third, "asleep")
+
+
+def test_what_a_killed_worker_left_in_the_object_store_is_removed(fleet: WorkerFleet, s3: S3Server) -> None:
+    """It dies when all of the copy is in the store, and waits for the copy's row, which somebody else has locked."""
+    worker = fleet.start_worker()
+    source = fleet.ready()
+    fleet.file(source, "kept", b"still here")
+    first = fork(fleet, source)
+    fleet.sandbox_gateway.release(first.key, first.generation, "test")
+    fleet.sandbox_gateway.suspend(source.key, source.generation)
+    db = fleet.services.db
+    arguments = {
+        "sandbox_id": "box", "generation": source.generation, "copy_id": "copy", "workspace_scope_id": "scope",
+    }  # fmt: skip
+
+    def killed(connection: Connection) -> None:
+        assert repository.fetch(connection, first.key, lock=True)
+        fleet.services.post.send(source.queue, "sandloom.fork", "default", arguments, ttl_seconds=60)
+        until(lambda: bool(stored(fleet, s3, "manifest.json")))
+        worker.kill()
+
+    db.write(killed)
+    assert fleet.sandboxes.get(first.key).status is SandboxStatus.RELEASED
+    tokens = db.read(lambda connection: connection.execute(select(loose_snapshots.c.snapshot)).scalars().all())
+    assert tokens == [path.parent.name for path in stored(fleet, s3, "manifest.json")]
+    fleet.start_worker()
+    copy = fork(fleet, source)
+    assert fleet.read(copy, "kept") == b"still here"
+    db.write(lambda connection: connection.execute(update(loose_snapshots).values(due_us=1)).close())
+    fleet.start_beat()
+    until(lambda: not stored(fleet, s3, "*"))
+    until(lambda: not db.read(lambda connection: connection.execute(select(loose_snapshots)).all()))
+    assert fleet.read(copy, "kept") == b"still here"
+
+
+def stored(fleet: WorkerFleet, s3: S3Server, name: str) -> list[Path]:
+    """Objects of the copy."""
+    top = s3.files / str(fleet.settings.blobstore_bucket)
+    return [path for path in top.rglob(name) if "/copy/" in str(path) and path.is_file()]
 
 
 def test_what_sleeps_on_a_worker_that_is_full_wakes_elsewhere(fleet: WorkerFleet) -> None:

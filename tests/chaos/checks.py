@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
-from sandloom.db.tables import execs, sandbox_history
+from sandloom.db.tables import execs, loose_snapshots, sandbox_history
 from sandloom.errors import SandloomError
 from sandloom.execs.states import ExecStatus
 from sandloom.fleet.records import WorkerStatus
@@ -141,7 +141,9 @@ def leftovers(fleet: ChaosFleet) -> Iterator[str]:
 
 
 def _snapshots(fleet: ChaosFleet) -> Iterator[str]:
-    """Nothing is in the object store of sandboxes that are gone."""
+    """Nothing is in the object store of sandboxes that are gone, once whoever was cut short has had its time."""
+    late = update(loose_snapshots).where(loose_snapshots.c.due_us > 0).values(due_us=1)
+    fleet.services.db.write(lambda connection: connection.execute(late).close())
 
     def left() -> list[Path]:
         return [path for path in fleet.bucket.glob("**/*.tar.zst") if "snapshots" in path.parts]

@@ -19,6 +19,7 @@ from sandloom.sandboxes.loose import ANNOUNCED_SECONDS
 from sandloom.sandboxes.records import Route
 from tests.integration.domain.pairs import COPY, apply, apply_to, copied_anew, copied_late, wanted_empty
 from tests.integration.domain.paused import interleave
+from tests.integration.domain.test_server_faults import COMMIT
 from tests.integration.domain.world import World, key
 from tests.services.mariadb import MariaDBServer
 from tests.services.postgres import PostgresServer
@@ -164,7 +165,7 @@ def objects(store: DirectoryStore) -> list[str]:
 def test_a_copy_whose_commit_was_not_answered_has_its_files(far: tuple[World, Proxy], tmp_path: Path):
     (world, proxy), store = far, DirectoryStore(tmp_path)
     with pytest.raises(CommitUnknown):
-        make(world, store, proxy.drop_answer_to)
+        make(world, store, lambda: proxy.drop_answer_to(COMMIT[world.db.dialect]))
     assert proxy.dropped.is_set()
     status, snapshot = copy_of(world)
     assert status == "SUSPENDED"
