@@ -55,8 +55,8 @@ class Forks:
         """The copy's row: SUSPENDED, its files being in the object store under the copy's own name already, as was
         announced to ``LooseSnapshots``.
 
-        Raises SandboxNotFound (the source), SandboxExists, ScopeMismatch, QuotaExceeded, ObjectStoreUnavailable (it took
-        too long).
+        Raises SandboxNotFound (the source), SandboxExists, ScopeMismatch, QuotaExceeded, ObjectStoreUnavailable: it
+        took too long.
         """
         ask = self._tenants.asks(copy.tenant_id)
 

@@ -79,8 +79,10 @@ class Suspensions:
         return self._db.write(lambda c: suspension.ANNOUNCE.run(c, values) == 1)
 
     def finish(self, fence: Fence, snapshot: str | None = None) -> bool:
-        """SUSPENDING to SUSPENDED; the slot is given back, the UID stays held for the files. Without a snapshot, what the
-        row names is left to maintenance: one that was only begun, or that of its last sleep."""
+        """SUSPENDING to SUSPENDED; the slot is given back, the UID stays held for the files.
+
+        Without ``snapshot``, the one that the row names is left to maintenance: only begun, or of its last sleep.
+        """
 
         def move(connection: Connection) -> bool:
             row = repository.fetch(connection, fence.key, lock=True) if snapshot is None else None

@@ -43,7 +43,7 @@ SERVICES = (
     Sandboxes, Suspensions, Forks, LooseSnapshots, Execs, Fleet, Reclaim, Suspended, UnusedQueues, Prune, Keys, Tenants,
     Usage,
 )  # fmt: skip
-#: They have one row for each worker, each name in the code, each tenant that an operator knows by name, or each snapshot
+#: They have one row for each worker, each name in the code, each tenant that an operator knows by name, each snapshot
 #: that is being made.
 SMALL = ("workers", "tallies", "tenants", "loose_snapshots")
 #: Indexes that hold only what is open or under way, so that all of it may be read.

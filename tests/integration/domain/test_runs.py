@@ -53,8 +53,8 @@ class Beat:
         )
         sent = cast(Any, self.sent)
         self.maintenance = Maintenance(
-            world.reclaim, world.dormant, world.loose, world.pruning, None, self.watcher, world.execs, sent, sent, MemoryBus(),
-            cast(Any, None),
+            world.reclaim, world.dormant, world.loose, world.pruning, None, self.watcher, world.execs, sent, sent,
+            MemoryBus(), cast(Any, None),
             BrokerCleaning(UnusedQueues(db, policy or ReclaimPolicy()), open_cleaner("memory://", "test")),
         )  # fmt: skip
 
