@@ -67,7 +67,7 @@ class Forks:
                 raise SandboxNotFound
             assignment.put_to_sleep(connection, copy, row, original, by, scope=scope, snapshot=snapshot)
             if row is not None and row.snapshot is not None:
-                loose.let_go(connection, copy, row.snapshot)
+                loose.let_loose(connection, copy, row.snapshot)
             loose.take_back(connection, copy, snapshot)
             return self._made(connection, copy)
 

@@ -62,7 +62,7 @@ def take_back(connection: Connection, key: SandboxKey, snapshot: str) -> None:
         raise ObjectStoreUnavailable("The object store took too long to get the snapshot; repeat the call.")
 
 
-def let_go(connection: Connection, key: SandboxKey, snapshot: str) -> None:
+def let_loose(connection: Connection, key: SandboxKey, snapshot: str) -> None:
     """In the transaction after which its sandbox names it no more."""
     _add(connection, key, snapshot, 0)
 

@@ -90,7 +90,7 @@ class Suspensions:
             if moved != 1:
                 return False
             if row is not None and row.snapshot is not None:
-                loose.let_go(connection, fence.key, row.snapshot)
+                loose.let_loose(connection, fence.key, row.snapshot)
             repository.give_back(connection, fence.worker_id)
             return True
 
