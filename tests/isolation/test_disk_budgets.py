@@ -15,9 +15,10 @@ from sandloom.execution.disk_meter import DiskMeter
 from sandloom.execution.file_faults import FaultKind, FileFault
 from sandloom.execution.files import SandboxFiles
 from sandloom.execution.runner import Runner
+from sandloom.execution.self_check import Ran
 from sandloom.execution.spec import Budgets, BudgetsUnavailable, Level, Reason
 from sandloom.execution.trash import Trash
-from tests.isolation.kit import Ran, Sandbox, eventually, plan_for
+from tests.isolation.kit import Sandbox, eventually, plan_for
 
 pytestmark = pytest.mark.bwrap
 

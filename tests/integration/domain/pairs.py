@@ -57,7 +57,7 @@ WRITES: dict[str, Write] = {
     "fork": lambda w: w.forks.begin(w.sandboxes.get(key()), COPY, "scope", "tester"),
     "fork asleep": lambda w: w.forks.keep(w.sandboxes.get(key()), COPY, "scope", "snap", "tester"),
     "give up copy": lambda w: w.loose.doom(COPY, "snap"),
-    "remove loose": lambda w: [w.loose.forget(*found) for found in w.loose.due()],
+    "remove loose": lambda w: remove_loose(w),
     "resolve copy": lambda w: w.resolve("copy"),
     "resume copy": lambda w: w.suspensions.begin_resume(COPY, "tester"),
     "release copy": lambda w: w.sandboxes.begin_release(COPY, None, "tester", "released"),
@@ -91,6 +91,11 @@ WRITES: dict[str, Write] = {
 def sandbox_recount(world: World) -> Any:
     """Also where nothing was seen to have drifted before."""
     return world.db.write(partial(recount, worker_id="w1"))
+
+
+def remove_loose(world: World) -> None:
+    for found in world.loose.due():
+        world.loose.forget(*found)
 
 
 def run_again(world: World) -> bool:

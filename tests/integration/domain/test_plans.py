@@ -71,6 +71,11 @@ def asleep(world: World) -> Route:
     return world.sandboxes.get(key(crowd.asleep_box(3)))
 
 
+def announced(world: World, route: Route) -> Route:
+    world.loose.announce(route.key, "snap")
+    return route
+
+
 def run(world: World, exec_id: str = "new") -> Any:
     """A command in a live sandbox; the first call admits it."""
     return world.queued(live(world), exec_id, exec_id)
@@ -117,10 +122,7 @@ CALLS: dict[str, Call] = {
     "Suspensions.drop_copy": lambda w: w.suspensions.drop_copy(live(w, 103).fence, "snap"),
     "Suspensions.begin_resume": lambda w: (wake(w), w.suspensions.begin_resume(live(w, 103).key, "tester")),
     "Suspensions.fall_back": lambda w: w.suspensions.fall_back(asleep(w).fence),
-    "Suspensions.keep": lambda w: (
-        w.loose.announce(asleep(w).key, "snap"),
-        w.suspensions.keep(asleep(w).fence, "snap"),
-    ),
+    "Suspensions.keep": lambda w: w.suspensions.keep(announced(w, asleep(w)).fence, "snap"),
     "Suspensions.staying": lambda w: w.suspensions.staying("w1"),
     "Suspensions.takers": lambda w: w.suspensions.takers(PROFILE),
     "Forks.demand_free": lambda w: w.forks.demand_free(key("copy"), "scope"),

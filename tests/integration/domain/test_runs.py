@@ -21,6 +21,7 @@ from tests.integration.domain.races import together
 from tests.integration.domain.world import World
 from workers.broker_cleaning import BrokerCleaning
 from workers.maintenance import Maintenance
+from workers.results import Results
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ class Beat:
         sent = cast(Any, self.sent)
         self.maintenance = Maintenance(
             world.reclaim, world.dormant, world.loose, world.pruning, None, self.watcher, world.execs, sent, sent,
-            MemoryBus(), cast(Any, None),
+            MemoryBus(), Results(cast(Any, None), world.execs),
             BrokerCleaning(UnusedQueues(db, policy or ReclaimPolicy()), open_cleaner("memory://", "test")),
         )  # fmt: skip
 
