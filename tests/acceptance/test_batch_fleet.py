@@ -128,10 +128,10 @@ def test_each_job_runs_once_or_is_reported_lost(
         return journal.read_text().count('{"ended"') if journal.exists() else 0
 
     with Process(command, log_path=tmp_path / "first", env=environ, cwd=tmp_path) as process:
-        until(lambda: ended() >= count // 5)
+        until(lambda: ended() >= count // 5, 120 + count)
         process.kill()
     with Process(command, log_path=tmp_path / "second", env=environ, cwd=tmp_path) as process:
-        until(lambda: ended() >= count // 2)
+        until(lambda: ended() >= count // 2, 120 + count)
         workers[0].kill()
         code = process.wait(600)
     found = results(tmp_path / "jobs.results.jsonl")

@@ -66,7 +66,7 @@ class Member:
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self.process = launch()
-        threading.Thread(target=self._keep, name=f"keeper of {name}", daemon=True).start()
+        self._be_kept()
 
     @property
     def started(self) -> bool:
@@ -77,6 +77,7 @@ class Member:
         """Start the next life beside the present one, which is returned and nobody's any more."""
         with self._lock:
             before, self.process = self.process, self._launch()
+        self._be_kept()
         return before
 
     def close(self) -> None:
@@ -85,15 +86,19 @@ class Member:
             self.process.send_signal(signal.SIGCONT)
             self.process.send_signal(signal.SIGTERM)
 
-    def _keep(self) -> None:
+    def _be_kept(self) -> None:
+        threading.Thread(target=self._keep, args=(self.process,), name=f"keeper of {self.name}", daemon=True).start()
+
+    def _keep(self, process: Process) -> None:
+        """Until it is replaced."""
         while True:
-            process = self.process
             process.wait(_FOREVER_SECONDS)
             if self._closing.wait(_PAUSE_SECONDS):
                 return
             with self._lock:
-                if self.process is process and not self._closing.is_set():
-                    self.process = self._launch()
+                if self.process is not process or self._closing.is_set():
+                    return
+                process = self.process = self._launch()
 
 
 class ChaosFleet(WorkerFleet):
