@@ -61,12 +61,15 @@ def kill_all(directory: str) -> None:
 def remove(directory: str, *, timeout_seconds: float) -> bool:
     """Remove the group and those below it, ending what still runs there; whether it is gone."""
     deadline = time.monotonic() + timeout_seconds
-    while not remove_empty(directory):
+    while True:
+        # Looked at before the last attempt: a process that stood still meanwhile makes it all the same.
+        late = time.monotonic() >= deadline
+        if remove_empty(directory):
+            return True
         kill_all(directory)
-        if time.monotonic() > deadline:
+        if late:
             return False
         time.sleep(_RETRY_SECONDS)
-    return True
 
 
 def remove_empty(directory: str) -> bool:

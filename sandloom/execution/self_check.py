@@ -116,8 +116,13 @@ def launch_faults_cannot_be_claimed(bench: Bench) -> None:
 
 def a_timeout_ends_everything_and_keeps_output(bench: Bench) -> None:
     script = "echo partial; trap '' TERM; (setsid sleep 300 &); while :; do sleep 300; done"
-    ran = bench.shell(script, timeout_seconds=0.5, terminate_grace_seconds=0.2)
-    _expect(ran.verdict.reason is Reason.TIMEOUT and ran.stdout == b"partial\n", ran)
+    for seconds in (0.5, 2, 8, 32):
+        ran = bench.shell(script, timeout_seconds=seconds, terminate_grace_seconds=0.2)
+        _expect(ran.verdict.reason is Reason.TIMEOUT, ran)
+        # A loaded machine may need longer than that to start a shell.
+        if ran.stdout:
+            break
+    _expect(ran.stdout == b"partial\n", ran)
 
 
 def cancelling_ends_a_command_and_term_comes_first(bench: Bench) -> None:
@@ -129,7 +134,8 @@ def cancelling_ends_a_command_and_term_comes_first(bench: Bench) -> None:
         seen.append(chunk)
         ready.set()
 
-    handle = bench.start(replace(bench.template, argv=argv, timeout_seconds=60), sink)
+    spec = replace(bench.template, argv=argv, timeout_seconds=60, terminate_grace_seconds=30)
+    handle = bench.start(spec, sink)
 
     def cancel_when_ready() -> None:
         ready.wait(30)

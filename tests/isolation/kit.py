@@ -119,7 +119,7 @@ class Running:
             self.verdict = verdict
             self._changed.notify_all()
 
-    def see(self, text: str, timeout_seconds: float = 30) -> None:
+    def see(self, text: str, timeout_seconds: float = 120) -> None:
         with self._changed:
             found = self._changed.wait_for(
                 lambda: text.encode() in self.output or self.verdict is not None, timeout_seconds
@@ -127,7 +127,7 @@ class Running:
         assert found, self.output
         assert text.encode() in self.output, (self.output, self.verdict)
 
-    def end(self, timeout_seconds: float = 30) -> Verdict:
+    def end(self, timeout_seconds: float = 120) -> Verdict:
         """Wait for the verdict."""
         self._thread.join(timeout_seconds)
         assert self.verdict is not None, f"no verdict; output: {self.output[-2000:]!r}"

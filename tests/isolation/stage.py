@@ -80,7 +80,7 @@ class Stage:
         self.attacker.template = replace(self.attacker.template, limits=LIMITS, max_output_bytes=MAX_OUTPUT_BYTES)
         for sandbox in (self.attacker, self.victim):
             shutil.copytree(PACKAGE, sandbox.workspace / "hostile", ignore=shutil.ignore_patterns("__pycache__"))
-        self.other = self.victim.begin("python3", "-m", "hostile.outside", "/workspace", timeout_seconds=600)
+        self.other = self.victim.begin("python3", "-m", "hostile.outside", "/workspace", timeout_seconds=3600)
         self.other.see("}")
         self._sibling: Running | None = None
         self.planted = plant(self.attacker.workspace)
@@ -113,9 +113,11 @@ class Stage:
 
     def _siblings(self) -> list[int]:
         """Host pids of another command of the attacker's own sandbox, started again when it was ended."""
-        if self._sibling is None or self._sibling.verdict is not None:
-            self._sibling = self.attacker.begin_shell("echo ready; exec sleep 600", timeout_seconds=600)
-            self._sibling.see("ready")
+        # What ended it may be faster than its verdict.
+        if self._sibling is not None and (alive := self.attacker.processes()):
+            return alive
+        self._sibling = self.attacker.begin_shell("echo ready; exec sleep 3600", timeout_seconds=3600)
+        self._sibling.see("ready")
         return self.attacker.processes()
 
     def play(self, *names: str, **changes: Any) -> tuple[dict[str, Outcome], Ran]:
@@ -165,7 +167,7 @@ class Stage:
             "the host's name": socket.gethostname(),
             "bwrap": (bwrap.st_mtime_ns, bwrap.st_size, bwrap.st_mode),
             "core handler": Path("/proc/sys/kernel/core_pattern").read_text(),
-            "swap": Path("/proc/swaps").read_text(),
+            "swap": [line.split()[0] for line in Path("/proc/swaps").read_text().splitlines()],
             "mounts": " hostile " in Path("/proc/self/mountinfo").read_text(),
         }
 

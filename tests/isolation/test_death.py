@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import random
@@ -17,7 +18,7 @@ from sandloom.execution.process import Spawner
 from sandloom.execution.runner import Runner
 from sandloom.execution.spawner import proctree, wire
 from sandloom.execution.spec import LaunchFault, Reason, SpawnerUnavailable
-from tests.isolation.kit import NATIVE_AND_TWIN, Sandbox, eventually, plan_for
+from tests.isolation.kit import NATIVE_AND_TWIN, Sandbox, eventually, plan_for, with_enough_time
 from tests.services.process import ROOT, Process, base_environment
 
 pytestmark = [pytest.mark.bwrap, NATIVE_AND_TWIN]
@@ -30,6 +31,14 @@ def mine(level, report, state_dir, own_spawner):
     """A sandbox on a spawner of its own."""
     assert report.plan is not None
     return Sandbox(state_dir, plan_for(level, report.plan), Runner(own_spawner))
+
+
+def open_files(pid: int) -> set[str]:
+    found = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    return found
 
 
 def boottime_in(seconds: float) -> float:
@@ -68,8 +77,7 @@ def test_a_killed_worker_takes_its_commands_along(start_worker, sandbox):
 
 def test_the_spawner_keeps_the_workers_lock_until_everything_is_gone(start_worker, sandbox, tmp_path):
     process, spawner_pid = start_worker()
-    open_files = [os.readlink(f"/proc/{spawner_pid}/fd/{fd}") for fd in os.listdir(f"/proc/{spawner_pid}/fd")]
-    assert str(tmp_path / "lock") in open_files
+    assert str(tmp_path / "lock") in open_files(spawner_pid)
     process.kill()
     assert eventually(lambda: proctree.read_process(spawner_pid) is None)
     assert sandbox.processes() == []
@@ -88,9 +96,8 @@ def test_a_worker_stopped_past_its_lease_loses_its_commands(start_worker, sandbo
     process, _ = start_worker(lease_seconds=3)
     os.kill(process.pid, signal.SIGSTOP)
     assert eventually(lambda: sandbox.processes() == [])
-    mark = process.mark()
     os.kill(process.pid, signal.SIGCONT)
-    process.wait_for_output("verdict worker_lost", after=mark)
+    process.wait_for_output("verdict worker_lost")
 
 
 def test_signals_to_the_spawner_do_not_end_it(mine, own_spawner):
@@ -141,11 +148,16 @@ def test_a_lapsed_lease_ends_commands_and_refuses_new_ones(mine, own_spawner):
 
 
 def test_a_renewed_lease_lets_a_command_live(mine, own_spawner):
-    running = mine.begin_shell("echo ready; sleep 2.2; echo done; exit 4")
-    running.see("ready")
-    own_spawner.lease(boottime_in(2.0))
-    own_spawner.lease(boottime_in(60))
-    assert running.end().exit_code == 4
+    def attempt(seconds: float) -> bool:
+        running = mine.begin_shell(f"echo ready; sleep {seconds + 0.2}; exit 4", timeout_seconds=300)
+        running.see("ready")
+        own_spawner.lease(boottime_in(seconds))
+        own_spawner.lease(boottime_in(300))
+        verdict = running.end()
+        assert verdict.exit_code == 4 or verdict.reason is Reason.WORKER_LOST, verdict
+        return verdict.exit_code == 4
+
+    with_enough_time(attempt, 2.0)
 
 
 def test_closing_the_spawner_ends_every_command_at_once(level, report, state_dir, native):

@@ -172,7 +172,7 @@ def test_files_are_opened_as_their_numbers_and_signals_reach_the_caller_again(bu
 
 @NATIVE_AND_TWIN
 def test_a_spawner_with_many_descriptors_starts_commands_that_may_have_few(sandbox):
-    held = [sandbox.begin_shell("sleep 300") for _ in range(30)]
+    held = [sandbox.begin_shell("sleep 300", timeout_seconds=300) for _ in range(30)]
     assert sandbox.run("true", limits=Limits(max_open_files=40)).verdict.exit_code == 0
     for command in held:
         command.handle.cancel()

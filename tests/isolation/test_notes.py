@@ -47,11 +47,11 @@ class Command:
 
     def see(self, kind: str) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: bool(self.found[kind]), 30)
+            assert self._changed.wait_for(lambda: bool(self.found[kind]), 120)
 
     def end(self) -> list[Any]:
         """Its notes."""
-        self._thread.join(60)
+        self._thread.join(120)
         assert not self._thread.is_alive()
         return [json.loads(data) for data in self.found["note"]]
 
@@ -127,8 +127,13 @@ def test_another_command_of_the_same_sandbox_has_another_one(sandbox):
 
 
 def test_a_flood_is_bounded_and_stops_neither_output_nor_the_end(sandbox, before):
-    script = "(yes '{}' > $SANDLOOM_TRACE) & (yes xxxxxxxx | tr -d '\\n' > $SANDLOOM_TRACE) & sleep 1; echo out"
+    script = """
+    (yes '{}' > $SANDLOOM_TRACE) & (yes xxxxxxxx | tr -d '\\n' > $SANDLOOM_TRACE) &
+    until [ -e go ]; do sleep 0.1; done; sleep 1; echo out
+    """
     command = shell(sandbox, script)
+    command.see("note")
+    (sandbox.workspace / "go").touch()
     notes = command.end()
     verdict = command.handle.wait()
     assert (verdict.reason, verdict.exit_code) == (Reason.EXIT, 0)

@@ -17,7 +17,7 @@ from sandloom.execution.probe import ProbeRequest
 from sandloom.execution.spec import Limits
 from sandloom.execution.toolchain_checks import Found, Toolchains
 from sandloom.execution.toolchains import TOOLCHAINS, ToolchainRequest
-from tests.isolation.kit import probe_uid
+from tests.isolation.kit import probe_uid, with_enough_time
 from tests.isolation.test_inside import SHELLS
 from tests.services.account import passable_directory, remove_tree
 from tests.services.need import missing
@@ -28,8 +28,9 @@ Check = Callable[[ToolchainRequest], Toolchains]
 
 
 @pytest.fixture
-def check(sandbox, spawner) -> Iterator[Check]:
+def check(sandbox, spawner, monkeypatch) -> Iterator[Check]:
     """Makes toolchains ready for ``sandbox``, whose commands get their environment."""
+    monkeypatch.setattr(toolchain_checks, "TIMEOUT_SECONDS", 100.0)
     state = passable_directory("sandloom-toolchains")
     all_made = []
 
@@ -135,8 +136,17 @@ def test_missing_failed_and_timed_out_are_told_apart(sandbox, check, monkeypatch
     breaks = replace(TOOLCHAINS["node"], program="sh", check="echo it broke; exit 3")
     lasts = replace(TOOLCHAINS["python"], program="sh", check="sleep 600")
     monkeypatch.setattr(toolchain_checks, "TOOLCHAINS", {"go": never, "node": breaks, "python": lasts})
-    monkeypatch.setattr(toolchain_checks, "TIMEOUT_SECONDS", 1.0)
-    report = check(ToolchainRequest(("go", "node", "python"))).report()
+    reports = []
+
+    def attempt(seconds: float) -> bool:
+        monkeypatch.setattr(toolchain_checks, "TIMEOUT_SECONDS", seconds)
+        reports.append(check(ToolchainRequest(("go", "node", "python"))).report())
+        found = [each.found for each in reports[-1].checks.values()]
+        assert found[2] is Found.TIMED_OUT
+        return Found.TIMED_OUT not in found[:2]
+
+    with_enough_time(attempt)
+    report = reports[-1]
     assert [found.found for found in report.checks.values()] == [Found.MISSING, Found.FAILED, Found.TIMED_OUT]
     assert report.checks["node"].said == "it broke"
     shown = report.to_dict()

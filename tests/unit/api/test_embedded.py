@@ -14,7 +14,6 @@ from waitress.channel import HTTPChannel
 
 from api.embedded import EmbeddedServer, serve
 from sandloom.settings import Settings
-from tests.services.account import free_port
 
 HEAD = b"PUT /x HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
 
@@ -22,9 +21,8 @@ HEAD = b"PUT /x HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
     variables = {"SANDBOX_DATA_DIR": str(tmp_path), "SANDBOX_INTERNAL_TOKEN": "t", "SANDBOX_SECRET_KEY": "s"}
-    variables |= {"SANDBOX_HOST": "127.0.0.1", "SANDBOX_PORT": str(free_port())}
     app = Flask("test")
-    server = serve(app, Settings.load(variables).embedded())
+    server = serve(app, Settings.load(variables).embedded().model_copy(update={"port": 0}))
     server.start()
     yield server
     server._server.trigger.pull_trigger(server._close_all)

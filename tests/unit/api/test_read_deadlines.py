@@ -19,8 +19,8 @@ def test_a_blocked_read_ends_when_its_deadline_passes() -> None:
     ours, theirs = socket.socketpair()
     deadlines = ReadDeadlines()
     with ours, theirs:
+        theirs.sendall(b"trickle")
         with deadlines.limit(ours, 0.01) as deadline:
-            theirs.sendall(b"trickle")
             assert ours.recv(100) == b"trickle"
             assert ours.recv(100) == b""
         assert deadline is not None

@@ -17,7 +17,7 @@ from kombu import Exchange, Queue
 from sandloom.broker import memory
 from sandloom.broker.queues import queue
 
-LONG_SECONDS = 20.0
+LONG_SECONDS = 120.0
 #: kombu's types know nothing of what a transport adds.
 Connection: Any = KombuConnection
 Q = queue("q")

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -69,8 +70,8 @@ def test_servers_are_dialled_and_named_and_only_a_local_one_may_be_open() -> Non
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
         threading.Thread(target=answer_all, args=(listener,), daemon=True).start()
-        here = json.loads(doctor(BROKER_URL=url).stdout)
-        there = json.loads(doctor(BROKER_URL=url, ENVIRONMENT="staging").stdout)
+        here = dialled(BROKER_URL=url)
+        there = dialled(BROKER_URL=url, ENVIRONMENT="staging")
         apart = json.loads(doctor(BROKER_URL=url, ENVIRONMENT="staging", NETWORK_MODE="isolated").stdout)
         listener.shutdown(socket.SHUT_RDWR)
     assert any("SANDBOX_BROKER_URL" in name for name in here["capabilities"]["control_plane"]["open"])
@@ -79,6 +80,15 @@ def test_servers_are_dialled_and_named_and_only_a_local_one_may_be_open() -> Non
     assert not there["can_start"]
     assert any("SANDBOX_BROKER_URL" in line for line in there["problems"])
     assert apart["can_start"]
+
+
+def dialled(**settings: str) -> Any:
+    """The report, of a broker that answered; again while a loaded machine lets the time for an answer pass."""
+    for _ in range(20):
+        report = json.loads(doctor(**settings).stdout)
+        if not any("SANDBOX_BROKER_URL" in name for name in report["capabilities"]["control_plane"]["closed"]):
+            break
+    return report
 
 
 def answer_all(listener: socket.socket) -> None:

@@ -61,13 +61,17 @@ def test_a_bwrap_is_found_by_what_it_binds(tmp_path):
     fake.symlink_to("/bin/sh")
 
     def start(bound: str) -> subprocess.Popen[bytes]:
-        argv = [str(fake), "-c", "read line", "--json-status-fd", "3", "--bind", bound, "/workspace", "--", "true"]
-        return subprocess.Popen(argv, stdin=subprocess.PIPE)
+        options = ["--json-status-fd", "3", "--bind", bound, "/workspace", "--", "true"]
+        argv = [str(fake), "-c", "echo up; read line", *options]
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # Only then its command line is that of the program for certain.
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        return process
 
     mine, other = start(f"{tmp_path}/sandboxes/a"), start("/elsewhere")
     assert kill_bwraps_of(str(tmp_path / "sandboxes")) == 1
     assert mine.wait() == -signal.SIGKILL
     assert other.poll() is None
     other.communicate(b"\n")
-    assert mine.stdin is not None
-    mine.stdin.close()
+    mine.communicate()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import socket
 import subprocess
 import time
 from functools import partial
@@ -110,14 +111,14 @@ def test_what_a_killed_delete_left_is_removed_at_the_next_start(root: WorkspaceR
         for name in range(100):
             (workspace / f"d{name}").mkdir()
             (workspace / f"d{name}" / "file").write_text("")
-        heard, said = os.pipe()
-        pid = fork(partial(_delete_aloud, root, key, said))
-        os.close(said)
+        here, there = socket.socketpair()
+        pid = fork(partial(_delete_aloud, root, key, there))
+        there.close()
         for _ in range(1 + number * 20):
-            os.read(heard, 1)
+            here.sendall(here.recv(1))
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        os.close(heard)
+        here.close()
     assert len(leftovers(root)) > 0
     assert list(root.keys()) == []
     again = WorkspaceRoot.open(root.path, rootless=ROOTLESS)
@@ -125,12 +126,13 @@ def test_what_a_killed_delete_left_is_removed_at_the_next_start(root: WorkspaceR
     assert leftovers(root) == []
 
 
-def _delete_aloud(root: WorkspaceRoot, key: tuple[str, str], said: int) -> None:
-    """Deletes and says a byte for every entry that is removed."""
+def _delete_aloud(root: WorkspaceRoot, key: tuple[str, str], peer: socket.socket) -> None:
+    """Deletes, and for every entry that is removed says a byte before and waits for it to come back."""
     drop = TrashUnit._drop
 
     def aloud(unit: TrashUnit, parent_fd: int, name: str) -> bool:
-        os.write(said, b".")
+        peer.sendall(b".")
+        peer.recv(1)
         return drop(unit, parent_fd, name)
 
     TrashUnit._drop = aloud  # type: ignore[method-assign, assignment]

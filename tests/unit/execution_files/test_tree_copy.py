@@ -160,7 +160,7 @@ def test_bounds(tmp_path: Path, bounds: TreeBounds, max_bytes: int, kind: FaultK
     assert kind_of(lambda: copy(tmp_path / "source", tmp_path / "target", tree)) is kind
 
 
-@pytest.mark.timeout(SECONDS + 120)
+@pytest.mark.timeout(SECONDS + 300)
 def test_swapping_a_directory_for_a_link_copies_nothing_from_outside(data_dir: Path) -> None:
     """As root over a tree of another user, as in a sandbox; the outside belongs to that user, too: only the walk
     protects it."""

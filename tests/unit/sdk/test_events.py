@@ -70,7 +70,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[Answer]], 
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        transport = Transport(f"http://127.0.0.1:{server.server_port}", "t", tenant=None, timeout_seconds=5)
+        transport = Transport(f"http://127.0.0.1:{server.server_port}", "t", tenant=None, timeout_seconds=60)
         opened.append((server, transport))
         return transport, cursors
 

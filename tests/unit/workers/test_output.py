@@ -151,7 +151,9 @@ class FarRows:
         return True
 
 
-def test_a_far_database_costs_a_command_its_distance_and_not_each_chunk(flusher: Flusher) -> None:
+def test_a_far_database_costs_a_command_its_distance_and_not_each_chunk(
+    flusher: Flusher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = FarRows()
     writer = OutputWriter(flusher, rows.append, lambda: None)
     writer.sink("stdout", b"0\n")
@@ -162,6 +164,7 @@ def test_a_far_database_costs_a_command_its_distance_and_not_each_chunk(flusher:
     rows.answer.release()
     assert rows.asked.acquire(timeout=30)  # everything that came meanwhile, without another chunk
     writer.sink("stdout", b"last\n")
+    monkeypatch.setattr("workers.output.FLUSH_SECONDS", 3600.0)  # the command ends before the next write is due
     rows.answer.release()
     rest = writer.finish()
     assert [len(batch) for batch in rows.batches] == [1, 1]
