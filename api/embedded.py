@@ -58,6 +58,7 @@ class EmbeddedServer:
         self._server.channel_class = Channel
         self._server.maintenance = self._end_idle
         self._thread = threading.Thread(target=self._server.run, name="api", daemon=True)
+        self._pulling = threading.Lock()
 
     @property
     def port(self) -> int:
@@ -72,9 +73,7 @@ class EmbeddedServer:
             return
         self._app.extensions["sandloom"].stop_waiting()
         self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=5)
-        # On the loop's own thread, which may be about to use any of these descriptors.
-        self._server.trigger.pull_trigger(self._close_all)
-        self._thread.join(timeout=5)
+        self._end_loop()
 
     def _end_idle(self, now: float) -> None:
         """In place of waitress's own, which closes also a request that stalls in the middle without a word."""
@@ -82,7 +81,16 @@ class EmbeddedServer:
             if not channel.requests and channel.last_activity < now - _IDLE_SECONDS:
                 channel.end_idle()
 
+    def _end_loop(self) -> None:
+        # On the loop's own thread, which may be about to use any of these descriptors.
+        with self._pulling:
+            self._server.trigger.pull_trigger(self._close_all)
+        self._thread.join(timeout=5)
+
     def _close_all(self) -> None:
+        # A loop that is awake comes here while the trigger is still being pulled, which closes with the rest.
+        with self._pulling:
+            pass
         for channel in list(self._server.active_channels.values()):
             channel.handle_close()
         self._server.close()

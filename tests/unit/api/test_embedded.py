@@ -25,8 +25,7 @@ def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
     server = serve(app, Settings.load(variables).embedded().model_copy(update={"port": 0}))
     server.start()
     yield server
-    server._server.trigger.pull_trigger(server._close_all)
-    server._thread.join(5)
+    server._end_loop()
 
 
 def answer_after(server: EmbeddedServer, data: bytes, *, stalls: bool) -> bytes:
