@@ -122,7 +122,7 @@ class Stage:
 
     def play(self, *names: str, **changes: Any) -> tuple[dict[str, Outcome], Ran]:
         facts = json.dumps(self.facts()).encode()
-        ran = self.attacker.run("python3", "-m", "hostile", *names, stdin=facts, timeout_seconds=100, **changes)
+        ran = self.attacker.run("python3", "-m", "hostile", *names, stdin=facts, timeout_seconds=250, **changes)
         return outcomes(names, ran.stdout, (ran.verdict, ran.stderr[-500:])), ran
 
     def control(self, whom: str, *names: str) -> dict[str, Outcome]:
@@ -132,7 +132,7 @@ class Stage:
             "root": ["unshare", "--mount", "--uts"],
             "netns": ["unshare", "--mount", "--uts", "--net"],
         }[whom]
-        script = f"exec 9</; timeout -s KILL 60 python3 -m hostile {' '.join(names)}; true"
+        script = f"exec 9</; timeout -s KILL 250 python3 -m hostile {' '.join(names)}; true"
         with tempfile.TemporaryFile() as said:
             process = subprocess.Popen(
                 [*wrapper, "sh", "-c", script],
