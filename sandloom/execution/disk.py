@@ -19,7 +19,7 @@ from sandloom.execution.file_faults import FaultKind, FileFault
 from sandloom.execution.spec import Budgets, BudgetsUnavailable, ExecutionError
 
 # How long a call waits for a fresh count, which it only needs when the last one leaves no room.
-_COUNT_SECONDS = 2.0
+_COUNT_SECONDS = 10.0
 _DIRECTORY_BYTES = 4096
 
 
