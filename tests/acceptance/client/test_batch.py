@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from sandloom import Client
+from sandloom.cli.local_service import LocalService
 from sandloom.contracts.rest import RouteAnswer
 from tests.acceptance.worker_fleet import until
 from tests.services.process import ROOT, Process
@@ -88,9 +89,11 @@ def test_jobs_run_with_their_files_and_what_they_wait_for(sandloom: Run, tmp_pat
 
 
 def test_killed_and_interrupted_it_goes_on_and_runs_nothing_twice(
-    tmp_path: Path, client: Client, environment: dict[str, str]
+    tmp_path: Path, client: Client, environment: dict[str, str], service: LocalService
 ) -> None:
     shared = [{"id": f"s{n}", "script": f"echo s{n} >> log; sleep 0.3", "sandbox": "log"} for n in range(8)]
+    # However late a run is ended, this one has not let it come to its end.
+    shared[-1]["script"] = f"until [ -e go ]; do sleep 0.05; done; {shared[-1]['script']}"
     own = [{"id": f"o{n}", "script": f"echo o{n}; sleep 0.5"} for n in range(8)]
     log = {"id": "log", "script": "cat log", "sandbox": "log", "depends_on": [job["id"] for job in shared]}
     write_jobs(tmp_path / "jobs.jsonl", *shared, *own, log)
@@ -104,9 +107,11 @@ def test_killed_and_interrupted_it_goes_on_and_runs_nothing_twice(
         before = ended()
         with Process(command, log_path=tmp_path / f"log-{number}", env=environment, cwd=tmp_path) as process:
             if ending is None:
+                (log_file,) = service.data_dir.glob("workspaces/sandboxes/*/*/workspace/log")
+                log_file.with_name("go").touch()
                 assert process.wait() == 0, process.output()
                 break
-            until(lambda before=before: ended() >= before + 3)  # type: ignore[misc]
+            until(lambda before=before: ended() >= min(before + 3, len(shared + own) - 1))  # type: ignore[misc]
             process.send_signal(ending)
             assert process.wait() == (130 if ending is signal.SIGINT else -signal.SIGKILL)
             if ending is signal.SIGINT:
