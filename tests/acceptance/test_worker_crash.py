@@ -97,7 +97,7 @@ def running(fleet: WorkerFleet, script: str, marker: str, processes: int) -> Exe
 
 
 def test_a_stopped_worker_loses_its_commands_with_its_lease(fleet: WorkerFleet) -> None:
-    worker = fleet.start_worker(**SHORT_LEASE)
+    worker = fleet.start_worker("w1", wait=True, **SHORT_LEASE)
     key = running(fleet, "setsid sleep 4733.25 & sleep 4733.5", "4733.", 2)
     worker.send_signal(signal.SIGSTOP)
     # Nobody but the spawner can do this: the worker is frozen, and nothing else acts on it.
@@ -108,7 +108,7 @@ def test_a_stopped_worker_loses_its_commands_with_its_lease(fleet: WorkerFleet) 
 
 
 def test_a_worker_that_was_declared_lost_ends_itself(fleet: WorkerFleet) -> None:
-    worker = fleet.start_worker(**SHORT_LEASE)
+    worker = fleet.start_worker("w1", wait=True, **SHORT_LEASE)
     beat = fleet.start_beat(**SHORT_LEASE)
     key = running(fleet, "sleep 4744.5", "4744.5", 1)
     worker.send_signal(signal.SIGSTOP)
