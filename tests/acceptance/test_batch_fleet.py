@@ -19,7 +19,7 @@ import pytest
 
 from sandloom import Client
 from sandloom.ids import ExecKey, SandboxKey
-from tests.acceptance.worker_fleet import TOKEN, WorkerFleet, until
+from tests.acceptance.worker_fleet import SHORT_LEASE, TOKEN, WorkerFleet, until
 from tests.services.account import free_port
 from tests.services.process import ROOT, Process, base_environment
 
@@ -118,7 +118,7 @@ def test_each_job_runs_once_or_is_reported_lost(
     workers = [fleet.start_worker(name, wait=False) for name in ("w1", "w2", "w3")]
     for worker in workers:
         worker.wait_for_output("worker started", timeout_seconds=240)
-    fleet.start_beat()
+    fleet.start_beat(**SHORT_LEASE)
     write_jobs(tmp_path / "jobs.jsonl", [{"id": f"j{n}", "script": f"echo {n}; sleep 0.2"} for n in range(count)])
     environ = base_environment(**fleet.environ, PYTHONPATH=str(ROOT))
     journal = tmp_path / "jobs.results.jsonl.journal"
@@ -133,6 +133,7 @@ def test_each_job_runs_once_or_is_reported_lost(
     with Process(command, log_path=tmp_path / "second", env=environ, cwd=tmp_path) as process:
         until(lambda: ended() >= count // 2, 120 + count)
         workers[0].kill()
+        fleet.lapse()
         code = process.wait(600)
     found = results(tmp_path / "jobs.results.jsonl")
     lost = [name for name, row in found.items() if row["status"] == "WORKER_LOST"]

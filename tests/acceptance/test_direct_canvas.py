@@ -23,7 +23,7 @@ from sandloom.execs.states import ExecStatus
 from sandloom.ids import ExecKey
 from tests.acceptance.client.test_examples import CHECKS
 from tests.acceptance.direct_fleet import LONG_SECONDS, DirectFleet, boxes_on, until_state
-from tests.acceptance.worker_fleet import until
+from tests.acceptance.worker_fleet import SHORT_LEASE, until
 from tests.services.account import passable_directory, remove_tree
 from tests.services.postgres import PostgresServer
 from tests.services.process import ROOT, base_environment
@@ -192,7 +192,7 @@ def test_a_box_of_a_restarted_worker_is_found_again_and_a_released_one_is_not_br
     (box,) = boxes_on(client, "restarted", "w2")
     box.files.write("/workspace/kept", "still here")
     generation = box.generation
-    assert fleet.workers["w2"].stop(timeout_seconds=60) == 0
+    assert fleet.workers["w2"].stop(timeout_seconds=120) == 0
     fleet.workers["w2"] = fleet.start_worker("w2")
     assert box.run(["cat", "kept"]).stdout == "still here"
     assert box.generation == generation + 1
@@ -224,6 +224,7 @@ def test_what_follows_a_command_goes_on_when_its_worker_is_gone(fleet: DirectFle
     assert told.get(timeout=LONG_SECONDS)["status"] == "SUCCEEDED"
     # As if the worker had died after the row had its end.
     told.forget()
+    fleet.start_beat(**SHORT_LEASE)
     fleet.workers["w1"].kill()
     assert again.get(timeout=LONG_SECONDS)["status"] == "WORKER_LOST"
     assert client.app.AsyncResult(told.id).get(timeout=LONG_SECONDS)["status"] == "SUCCEEDED"

@@ -20,7 +20,7 @@ from sandloom import Client
 from sandloom.cli.verify_fleet import FleetChecks, Patience
 from sandloom.cli.verify_report import Report
 from tests.acceptance.client.lying_proxy import Lie, LyingProxy, field
-from tests.acceptance.worker_fleet import CLI, SHORT_LEASE
+from tests.acceptance.worker_fleet import CLI, PERIODS
 from tests.services.account import free_port
 from tests.services.process import ROOT, Process, base_environment
 
@@ -50,11 +50,13 @@ def fleet(postgres, redis_server, data_dir, tmp_path, ports):
     directory = data_dir / "fleet"
     argv = [sys.executable, "-m", "scripts.fleet", "--directory", directory]
     argv += ["--port", str(ports[0]), "--flower-port", str(ports[1])]
-    with Process(argv, log_path=tmp_path / "fleet.log", env=base_environment(**SHORT_LEASE)) as process:
+    # A killed worker is to be missed soon, and one that stands still for some seconds is not.
+    environment = base_environment(**PERIODS | {"SANDBOX_HEARTBEAT_TTL_SECONDS": "8"})
+    with Process(argv, log_path=tmp_path / "fleet.log", env=environment) as process:
         for name in ("worker-1", "worker-2", "worker-other"):
-            process.wait_for_output(rf"{name} .*worker started", timeout_seconds=120)
+            process.wait_for_output(rf"{name} .*worker started")
         for text in (r"api-1 .*Booting worker", r"api-2 .*Booting worker", "Visit me at"):
-            process.wait_for_output(text, timeout_seconds=60)
+            process.wait_for_output(text)
         yield process, directory
 
 
@@ -128,7 +130,6 @@ def test_a_fleet_passes_its_verification_loses_a_worker_and_leaves_nothing_runni
     pids = pids_of(directory)
     assert len(pids) == 7
     monkeypatch.setattr(Patience, "of", lambda worker: Patience(2, 2, 2))
-    monkeypatch.setattr(Patience, "SLACK_SECONDS", 2)
     failed = checked_with_lies(tmp_path / "flag", ports[0], secrets[0])
     assert "reads another file" in failed.pop("replicas")
     assert "still said to run" in failed.pop("its command fails")

@@ -45,13 +45,13 @@ console.log(sum);
 @pytest.fixture
 def client(postgres_url: str, redis_url: str, s3: S3Server, data_dir: Path) -> Iterator[Client]:
     """Of two workers with one slot each."""
-    settings = {"SANDBOX_WORKER_CAPACITY": "1", "SANDBOX_HEARTBEAT_TTL_SECONDS": "60", **s3.environment("real-trees")}
+    settings = {"SANDBOX_WORKER_CAPACITY": "1", **s3.environment("real-trees")}
     fleet = WorkerFleet(postgres_url, redis_url, data_dir, **settings)
     port = str(free_port())
     fleet.start_worker("w1")
     fleet.start_worker("w2")
     fleet.start_api(port)
-    until(lambda: answers(port), 90)
+    until(lambda: answers(port))
     with Client(f"http://127.0.0.1:{port}", "a-token-of-the-test") as opened:
         yield opened
     fleet.close()

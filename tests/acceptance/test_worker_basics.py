@@ -9,8 +9,9 @@ import pytest
 
 from sandloom.errors import FileMissing, StaleRoute
 from sandloom.execs.states import ExecStatus
+from sandloom.ids import ExecKey
 from sandloom.sandboxes.states import SandboxStatus
-from tests.acceptance.worker_fleet import WorkerFleet
+from tests.acceptance.worker_fleet import WorkerFleet, until
 
 pytestmark = [pytest.mark.bwrap, pytest.mark.slow]
 
@@ -47,7 +48,11 @@ def test_a_sandbox_lives_from_resolve_to_release(fleet: WorkerFleet) -> None:
 def test_events_are_dense_and_end_with_the_terminal_status(fleet: WorkerFleet) -> None:
     fleet.start_worker()
     route = fleet.ready()
-    key = fleet.shell(route, "for i in 1 2 3 4; do echo $i; sleep 0.12; done")
+    key = fleet.shell(route, "for i in 1 2 3 4; do echo $i; until [ -e $i ]; do sleep 0.05; done; done")
+    # Slow output arrives in pieces, not all at the end.
+    for number in range(1, 5):
+        until(lambda number=number: b"%d\n" % number in pieces(fleet, key))  # type: ignore[misc]
+        fleet.file(route, str(number), b"")
     record = fleet.ended(key)
     page = fleet.execs.events(key, 0)
     assert [event.seq for event in page.events] == list(range(1, record.last_seq + 1))
@@ -55,5 +60,7 @@ def test_events_are_dense_and_end_with_the_terminal_status(fleet: WorkerFleet) -
     assert page.events[-1].kind == "status"
     assert b"SUCCEEDED" in page.events[-1].data
     assert b"".join(event.data for event in page.events if event.kind == "stdout") == b"1\n2\n3\n4\n"
-    # Slow output arrives in pieces, not all at the end.
-    assert len([event for event in page.events if event.kind == "stdout"]) >= 3
+
+
+def pieces(fleet: WorkerFleet, key: ExecKey) -> list[bytes]:
+    return [event.data for event in fleet.execs.events(key, 0).events if event.kind == "stdout"]

@@ -11,7 +11,7 @@ from sandloom.errors import DiskFull, LimitsExceeded
 from sandloom.execs.states import ExecStatus
 from sandloom.execution.cgroups import Groups
 from sandloom.execution.spec import BudgetsUnavailable
-from tests.acceptance.worker_fleet import WorkerFleet
+from tests.acceptance.worker_fleet import CALL_SECONDS, WorkerFleet
 
 pytestmark = [pytest.mark.bwrap, pytest.mark.slow]
 
@@ -67,7 +67,7 @@ def test_budgets_and_limits_reach_the_kernel_and_the_receipt(budgeted: WorkerFle
 
 def test_a_budget_that_the_machine_cannot_hold_refuses_the_start(budgeted: WorkerFleet) -> None:
     worker = budgeted.start_worker(wait=False, SANDBOX_BUDGET_MEMORY_BYTES="1048576", SANDBOX_RESOURCE_CONTROL="off")
-    assert worker.wait(timeout_seconds=60) == 2
+    assert worker.wait() == 2
     assert "SANDBOX_BUDGET_MEMORY_BYTES cannot be had with SANDBOX_RESOURCE_CONTROL=off" in worker.output()
 
 
@@ -101,7 +101,8 @@ def test_a_disk_budget_ends_commands_and_refuses_writes(postgres_url: str, redis
         assert "delete files" in record.detail
         arguments = {"sandbox_id": route.key.sandbox_id, "generation": route.generation, "path": "/workspace/big"}
         arguments |= {"recursive": False}
-        fleet.control.call(route.queue, "sandloom.files.delete", route.key.tenant_id, arguments, timeout_seconds=10)
+        delete = "sandloom.files.delete"
+        fleet.control.call(route.queue, delete, route.key.tenant_id, arguments, timeout_seconds=CALL_SECONDS)
         assert fleet.run(route, "echo fine").stdout == b"fine\n"
         row = fleet.services.fleet.get("w1")
         assert row is not None
@@ -118,7 +119,7 @@ def test_required_resource_control_refuses_a_disk_budget_that_is_only_measured(
         postgres_url, redis_url, data_dir, SANDBOX_BUDGET_INODES="200", SANDBOX_RESOURCE_CONTROL="required"
     )
     worker = fleet.start_worker(wait=False)
-    assert worker.wait(timeout_seconds=60) == 2
+    assert worker.wait() == 2
     assert "SANDBOX_RESOURCE_CONTROL=required" in worker.output()
     assert "project quota" in worker.output()
     fleet.close()

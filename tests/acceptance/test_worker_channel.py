@@ -106,9 +106,9 @@ def test_only_the_fleet_and_only_the_current_route_get_through(fleet: WorkerFlee
     with pytest.raises(EnvelopeRefused):
         put(forger, route, "/workspace/a", b"changed" * MIB)
     forger.close()
-    plain = httpx.get(f"{route.data_endpoint}/internal/v1/raw", trust_env=False)
+    plain = httpx.get(f"{route.data_endpoint}/internal/v1/raw", timeout=60, trust_env=False)
     assert (plain.status_code, plain.json()["code"]) == (403, EnvelopeRefused.code)
-    elsewhere = httpx.get(f"{route.data_endpoint}/etc/passwd", trust_env=False)
+    elsewhere = httpx.get(f"{route.data_endpoint}/etc/passwd", timeout=60, trust_env=False)
     assert (elsewhere.status_code, elsewhere.json()["code"]) == (404, NotFound.code)
     assert get(channel, route, "/workspace/a") == b"untouched"
 
@@ -146,7 +146,7 @@ def test_garbage_on_the_channel_does_not_stop_it(fleet: WorkerFleet, channel: By
         b"GET " + b"/" * 100_000,
         b"PUT /internal/v1/raw HTTP/1.1\r\nContent-Length: x\r\n\r\n",
     ):
-        with socket.create_connection((address.hostname, address.port or 0), timeout=10) as client:
+        with socket.create_connection((address.hostname, address.port or 0), timeout=60) as client:
             client.sendall(garbage)
     assert get(channel, route, "/workspace/a") == b"fine"
 
@@ -157,14 +157,16 @@ def test_a_stranger_is_not_listened_to(fleet: WorkerFleet, channel: ByteChannel)
     address = urlsplit(route.data_endpoint)
     assert address.hostname is not None
     endless = b"PUT /internal/v1/raw HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n"
-    with socket.create_connection((address.hostname, address.port or 0), timeout=30) as client:
+    with socket.create_connection((address.hostname, address.port or 0), timeout=60) as client:
         client.sendall(endless)
         # An answer, and then the end, although the request goes on.
         answer = b"".join(iter(lambda: client.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 403")
     assert b"SANDBOX_ENVELOPE_REFUSED" in answer
     nested = base64.b64encode(b"[" * 20_000).decode()
-    refused = httpx.get(f"{route.data_endpoint}/internal/v1/raw", headers={ENVELOPE_HEADER: nested}, trust_env=False)
+    refused = httpx.get(
+        f"{route.data_endpoint}/internal/v1/raw", headers={ENVELOPE_HEADER: nested}, timeout=60, trust_env=False
+    )
     assert (refused.status_code, refused.json()["code"]) == (403, "SANDBOX_ENVELOPE_REFUSED")
 
 
@@ -177,7 +179,7 @@ def test_two_lengths_of_one_body_are_refused(fleet: WorkerFleet, channel: ByteCh
         f"PUT /internal/v1/raw HTTP/1.1\r\nHost: x\r\n{ENVELOPE_HEADER}: {headers[ENVELOPE_HEADER]}\r\n"
         "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
     )
-    with socket.create_connection((address.hostname, address.port or 0), timeout=30) as client:
+    with socket.create_connection((address.hostname, address.port or 0), timeout=60) as client:
         client.sendall(request.encode())
         answer = b"".join(iter(lambda: client.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 400")
@@ -192,7 +194,7 @@ def test_a_sandbox_cannot_hold_the_channel(fleet: WorkerFleet, channel: ByteChan
     port = urlsplit(route.data_endpoint).port
     script = (
         "import socket\n"
-        f"held = [socket.create_connection(('127.0.0.1', {port}), 20) for _ in range(150)]\n"
+        f"held = [socket.create_connection(('127.0.0.1', {port}), 60) for _ in range(150)]\n"
         "print(all(s.recv(1) == b'' for s in held), flush=True)\n"
     )
     key = fleet.start(route, ["/usr/bin/python3", "-c", script])

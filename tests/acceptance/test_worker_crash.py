@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from sandloom.errors import StaleRoute
+from sandloom.errors import NoWorkerAvailable, StaleRoute, WorkerLost
 from sandloom.execs.states import ExecStatus
-from tests.acceptance.worker_fleet import WorkerFleet, processes_with, until
+from sandloom.ids import ExecKey
+from tests.acceptance.worker_fleet import SHORT_LEASE, WorkerFleet, processes_with, until
 
 pytestmark = [pytest.mark.bwrap, pytest.mark.slow]
 
@@ -65,6 +67,7 @@ def test_a_wiped_root_is_another_workspace(fleet: WorkerFleet) -> None:
     fleet.file(route, "kept", b"gone soon")
     worker.kill()
     until(lambda: not processes_with(str(fleet.root())))
+    fleet.lapse()
     fleet.root().rename(fleet.root("elsewhere"))
     fleet.start_worker()
     again = fleet.ready()
@@ -77,17 +80,25 @@ def test_a_second_worker_of_the_same_id_exits_and_changes_nothing(fleet: WorkerF
     first = fleet.start_worker()
     route = fleet.ready()
     second = fleet.start_worker("w1", wait=False, SANDBOX_LOCAL_ROOT=str(fleet.root("other")))
-    assert second.wait(60) == 2
+    assert second.wait() == 2
     assert "alive elsewhere" in second.output()
     assert first.running
     assert fleet.run(route, "echo fine").stdout == b"fine\n"
 
 
+def running(fleet: WorkerFleet, script: str, marker: str, processes: int) -> ExecKey:
+    """A command with its processes, however often the short lease of its worker lapses before they are there."""
+    while True:
+        with suppress(NoWorkerAvailable, StaleRoute, WorkerLost):
+            key = fleet.shell(fleet.ready(), script)
+            until(lambda key=key: len(processes_with(marker)) >= processes or fleet.execs.get(key).terminal)  # type: ignore[misc]
+            if not fleet.execs.get(key).terminal:
+                return key
+
+
 def test_a_stopped_worker_loses_its_commands_with_its_lease(fleet: WorkerFleet) -> None:
-    worker = fleet.start_worker()
-    route = fleet.ready()
-    key = fleet.shell(route, "setsid sleep 4733.25 & sleep 4733.5")
-    until(lambda: len(processes_with("4733.")) >= 2)
+    worker = fleet.start_worker("w1", wait=True, **SHORT_LEASE)
+    key = running(fleet, "setsid sleep 4733.25 & sleep 4733.5", "4733.", 2)
     worker.send_signal(signal.SIGSTOP)
     # Nobody but the spawner can do this: the worker is frozen, and nothing else acts on it.
     until(lambda: not processes_with("4733."))
@@ -97,15 +108,13 @@ def test_a_stopped_worker_loses_its_commands_with_its_lease(fleet: WorkerFleet) 
 
 
 def test_a_worker_that_was_declared_lost_ends_itself(fleet: WorkerFleet) -> None:
-    worker = fleet.start_worker()
-    beat = fleet.start_beat()
-    route = fleet.ready()
-    key = fleet.shell(route, "sleep 4744.5")
-    until(lambda: bool(processes_with("4744.5")))
+    worker = fleet.start_worker("w1", wait=True, **SHORT_LEASE)
+    beat = fleet.start_beat(**SHORT_LEASE)
+    key = running(fleet, "sleep 4744.5", "4744.5", 1)
     worker.send_signal(signal.SIGSTOP)
-    record = fleet.ended(key, 60)
+    record = fleet.ended(key)
     assert record.status is ExecStatus.WORKER_LOST
     assert not processes_with("4744.5")
     worker.send_signal(signal.SIGCONT)
-    assert worker.wait(30) == 1
+    assert worker.wait() == 1
     assert beat.running

@@ -26,8 +26,7 @@ def proxied(postgres_url: str, redis_url: str, data_dir: Path) -> Iterator[tuple
     url = make_url(postgres_url)
     assert url.port is not None
     proxy = Proxy(url.port)
-    fleet = WorkerFleet(postgres_url, redis_url, data_dir, SANDBOX_ORPHAN_RUNNING_GRACE_SECONDS="40",
-                        SANDBOX_ORPHAN_RELEASE_GRACE_SECONDS="60")  # fmt: skip
+    fleet = WorkerFleet(postgres_url, redis_url, data_dir)
     through = url.set(host="127.0.0.1", port=proxy.port).render_as_string(hide_password=False)
     fleet.start_worker(SANDBOX_DATABASE_URL=through)
     yield fleet, proxy
@@ -44,8 +43,8 @@ def test_writes_whose_answer_is_lost_are_looked_up(proxied: tuple[WorkerFleet, P
         for move in MOVES:
             if move != "claim":
                 proxy.drop_answer_to(f"EXECUTE {move}_".encode())
-            assert proxy.dropped.wait(60), move
-        fleet.ended(key, 60)
+            assert proxy.dropped.wait(120), move
+        fleet.ended(key)
         record = fleet.execs.get(key, output=True)
         assert (record.status, record.stdout) == (ExecStatus.SUCCEEDED, b"1\n2\n3\n"), record
         seqs = [event.seq for event in fleet.execs.events(key, 0).events]
@@ -64,18 +63,17 @@ def test_a_running_command_outlives_an_outage_of_the_database(proxied: tuple[Wor
     (root,) = fleet.root().glob("sandboxes/*/*/workspace")
     (root / "go").touch()
     until(lambda: not processes_with("/workspace/go"))
+    fleet.lapse()
     assert fleet.execs.get(key).status is ExecStatus.RUNNING
     proxy.restore()
-    record = fleet.ended(key, 60)
+    record = fleet.ended(key)
     assert (record.status, record.stdout) == (ExecStatus.SUCCEEDED, b"1\n2\n3\n4\n5\n6\n")
     until(lambda: bool((worker := fleet.services.fleet.get("w1")) and worker.live))
     assert fleet.run(route, "echo on").stdout == b"on\n"
 
 
 def test_a_database_that_restarts_loses_no_command(private_postgres: Any, redis_url: str, data_dir: Path) -> None:
-    fleet = WorkerFleet(private_postgres.new_database(), redis_url, data_dir,
-                        SANDBOX_ORPHAN_RUNNING_GRACE_SECONDS="40",
-                        SANDBOX_ORPHAN_RELEASE_GRACE_SECONDS="60")  # fmt: skip
+    fleet = WorkerFleet(private_postgres.new_database(), redis_url, data_dir)
     try:
         worker = fleet.start_worker()
         route = fleet.ready()
@@ -83,8 +81,8 @@ def test_a_database_that_restarts_loses_no_command(private_postgres: Any, redis_
         fleet.until_running(key)
         private_postgres.stop()
         private_postgres.start()
-        assert fleet.ended(key, 60).stdout == b"before\nafter\n"
+        assert fleet.ended(key).stdout == b"before\nafter\n"
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(60) == 0
+        assert worker.wait() == 0
     finally:
         fleet.close()

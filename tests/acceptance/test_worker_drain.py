@@ -19,7 +19,7 @@ from sandloom.ids import ExecKey, SandboxKey
 from sandloom.sandboxes.records import Route
 from sandloom.sandboxes.states import SandboxStatus
 from sandloom.sandboxes.staying import staying
-from tests.acceptance.worker_fleet import CLI, TOKEN, WorkerFleet, until
+from tests.acceptance.worker_fleet import CALL_SECONDS, CLI, SHORT_LEASE, TOKEN, WorkerFleet, until
 from tests.services.account import free_port
 from tests.services.process import ROOT, Process, base_environment
 from tests.services.rclone import S3Server
@@ -104,10 +104,8 @@ def held_by(fleet: WorkerFleet, worker_id: str) -> dict[str, int]:
 
 
 def test_a_drain_under_load_loses_nothing(postgres_url: str, redis_url: str, data_dir: Path, s3: S3Server) -> None:
-    # The lease outlasts what a loaded machine makes of a heartbeat: this is not about lost workers.
-    patient = {"SANDBOX_HEARTBEAT_TTL_SECONDS": "60", "SANDBOX_ORPHAN_RELEASE_GRACE_SECONDS": "90"}
     room = {"SANDBOX_WORKER_CAPACITY": str(BOXES + 2)}
-    fleet = WorkerFleet(postgres_url, redis_url, data_dir, **s3.environment("drained"), **patient, **room)
+    fleet = WorkerFleet(postgres_url, redis_url, data_dir, **s3.environment("drained"), **room)
     try:
         leaving = fleet.start_worker("w1")
         for name in names():
@@ -121,7 +119,7 @@ def test_a_drain_under_load_loses_nothing(postgres_url: str, redis_url: str, dat
             assert "w1 is empty and may stop" in asked, asked
             assert "w2 answered in" in sandloom(port, "worker", "ping", "w2")
             assert fleet.resolve("late").worker_id == "w2"
-            assert leaving.stop(timeout_seconds=60) == 0
+            assert leaving.stop(timeout_seconds=LONG_SECONDS) == 0
             before = len(load.accepted)
             until(lambda: len(load.accepted) >= before + CLIENTS or bool(load.faults), LONG_SECONDS)
         assert load.faults == []
@@ -131,9 +129,9 @@ def test_a_drain_under_load_loses_nothing(postgres_url: str, redis_url: str, dat
         for name in names():
             route = awake(fleet, name)
             assert route.worker_id == "w2", name
-            assert fleet.read(route, "kept", 30) == content(name)
+            assert fleet.read(route, "kept") == content(name)
             mine = [key.exec_id for key in load.accepted if key.sandbox_id == name]
-            ran = fleet.read(route, "ran", 30).decode().split() if mine else []
+            ran = fleet.read(route, "ran").decode().split() if mine else []
             assert sorted(ran) == sorted(mine)
         assert not list(fleet.root("w1").glob("sandboxes/*/*"))
     finally:
@@ -165,7 +163,7 @@ def test_without_a_place_to_go_a_drain_waits_and_says_why(fleet: WorkerFleet) ->
 
     fleet.sandbox_gateway.suspend(route.key, route.generation)
     assert awake(fleet, "box").generation == route.generation
-    health = fleet.control.call(route.queue, "sandloom.health", "default", {}, timeout_seconds=10)
+    health = fleet.control.call(route.queue, "sandloom.health", "default", {}, timeout_seconds=CALL_SECONDS)
     assert (health["status"], health["running_sessions"]) == ("DRAINING", 1)
     fleet.services.fleet.undrain("w1")
     assert fleet.resolve("other").worker_id == "w1"
@@ -206,8 +204,9 @@ def test_over_a_shared_root_sandboxes_move_on_and_outlive_their_worker(
         assert fleet.run(moved, "cat d/f; test -O d/f && echo mine; echo more >> d/f").stdout == b"deep\nmine\n"
 
         fleet.services.fleet.undrain("w1")
-        fleet.start_beat()
+        fleet.start_beat(**SHORT_LEASE)
         second.kill()
+        fleet.lapse("w2")
         until(lambda: fleet.sandboxes.get(moved.key).status is SandboxStatus.SUSPENDED, LONG_SECONDS)
         with pytest.raises(SandboxSuspended):
             fleet.resolve()

@@ -80,6 +80,7 @@ def test_a_copy_has_the_files_and_templates_and_goes_its_own_way(sharing: Path, 
     assert inside == b"42\nown\n"
     assert fleet.run(copy, "echo changed > d/f; touch new").exit_code == 0
     assert fleet.run(source, FOUND + "; ls").stdout == wanted + b"d\nlink\n"
+    worker.wait_for_output('"sandbox copied".*\n')
     [logged] = copies_in_log(worker)
     assert (logged["bytes_copied"], logged["files_shared"]) == (0, 3)
 
@@ -113,7 +114,7 @@ def test_a_full_worker_and_a_sleeping_source_are_copied_through_the_object_store
 
     assert gateway.suspend(source.key, source.generation)[1]
     worker.kill()
-    until(lambda: not fleet.lease_lives())
+    fleet.lapse()
     of_sleeping = fork(fleet, source, "second")
     assert (of_sleeping.status, of_sleeping.workspace, of_sleeping.worker_id) == ("READY", "restored", "w2")
     assert fleet.run(of_sleeping, FOUND).stdout == wanted

@@ -11,7 +11,7 @@ from sandloom.errors import WorkerLost
 from sandloom.execs.states import ExecStatus
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes.states import SandboxStatus
-from tests.acceptance.worker_fleet import WorkerFleet, until
+from tests.acceptance.worker_fleet import SHORT_LEASE, WorkerFleet, until
 
 pytestmark = [pytest.mark.bwrap, pytest.mark.slow]
 
@@ -34,7 +34,7 @@ def test_an_idle_sandbox_is_released_once_by_two_beats(postgres_url: str, redis_
         route = fleet.ready()
         fleet.file(route, "a", b"x")
         beats = [fleet.start_beat(), fleet.start_beat()]
-        until(lambda: status(fleet) is SandboxStatus.RELEASED, 60)
+        until(lambda: status(fleet) is SandboxStatus.RELEASED)
         assert not list(fleet.root().glob("sandboxes/*/*"))
         assert fleet.sandboxes.get(route.key).generation == route.generation
         assert all(beat.running for beat in beats)
@@ -44,16 +44,18 @@ def test_an_idle_sandbox_is_released_once_by_two_beats(postgres_url: str, redis_
 
 
 def test_a_command_that_waits_too_long_ends_without_a_start(postgres_url: str, redis_url: str, data_dir: Path) -> None:
-    fleet = WorkerFleet(postgres_url, redis_url, data_dir, SANDBOX_MAX_QUEUED_SECONDS="2")
+    fleet = WorkerFleet(postgres_url, redis_url, data_dir)
     try:
         fleet.start_worker(SANDBOX_WORKER_EXEC_SLOTS="1")
-        fleet.start_beat()
         route = fleet.ready()
         running = fleet.shell(route, "sleep 600")
         fleet.until_running(running)
+        # From here on nothing else waits.
+        beat = fleet.start_beat(SANDBOX_MAX_QUEUED_SECONDS="2")
         waiting = fleet.shell(route, "touch /workspace/started")
-        record = fleet.ended(waiting, 60)
+        record = fleet.ended(waiting)
         assert (record.status, record.reason) == (ExecStatus.TIMED_OUT, "queue_timeout")
+        beat.stop()
         fleet.exec_gateway.cancel(running, route.generation)
         fleet.ended(running)
         assert fleet.run(route, "ls -A /workspace").stdout == b""
@@ -80,8 +82,9 @@ def test_sandboxes_of_a_worker_that_never_returns_go_on_elsewhere_as_lost(fleet:
     route = fleet.ready()
     fleet.file(route, "a", b"x")
     fleet.start_worker("w2")
-    fleet.start_beat()
+    fleet.start_beat(**SHORT_LEASE)
     worker.kill()
+    fleet.lapse()
 
     def resolved() -> bool:
         try:
@@ -89,7 +92,7 @@ def test_sandboxes_of_a_worker_that_never_returns_go_on_elsewhere_as_lost(fleet:
         except WorkerLost:
             return False
 
-    until(resolved, 90)
+    until(resolved)
     again = fleet.ready()
     assert (again.workspace, again.generation > route.generation) == ("lost", True)
     assert fleet.run(again, "ls -A /workspace").stdout == b""

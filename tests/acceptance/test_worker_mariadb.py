@@ -20,10 +20,7 @@ pytestmark = [pytest.mark.bwrap, pytest.mark.slow]
 
 @pytest.fixture
 def fleet(private_mariadb: MariaDBServer, redis_url: str, data_dir: Path) -> Iterator[WorkerFleet]:
-    fleet = WorkerFleet(
-        private_mariadb.new_database(), redis_url, data_dir,
-        SANDBOX_ORPHAN_RUNNING_GRACE_SECONDS="40", SANDBOX_ORPHAN_RELEASE_GRACE_SECONDS="60",
-    )  # fmt: skip
+    fleet = WorkerFleet(private_mariadb.new_database(), redis_url, data_dir)
     yield fleet
     fleet.close()
 
@@ -33,7 +30,7 @@ def client(fleet: WorkerFleet) -> Iterator[Client]:
     port = str(free_port())
     fleet.start_api(port)
     base = f"http://127.0.0.1:{port}"
-    until(lambda: answers(f"{base}/health"), 60)
+    until(lambda: answers(f"{base}/health"))
     with Client(base, fleet.environ["SANDBOX_INTERNAL_TOKEN"]) as client:
         yield client
 
@@ -66,7 +63,7 @@ def test_the_main_job_survives_a_killed_worker_and_a_restart_of_the_database(
     private_mariadb.kill()
     private_mariadb.start()
     box.files.write("/workspace/go", b"")
-    record = fleet.ended(key, 60)
+    record = fleet.ended(key)
     assert (record.status, record.stdout) == (ExecStatus.SUCCEEDED, b"before\nafter\n")
 
     assert box.release() == "RELEASED"

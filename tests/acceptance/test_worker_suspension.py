@@ -20,7 +20,7 @@ from sandloom.errors import (
 )
 from sandloom.ids import SandboxKey
 from sandloom.sandboxes.states import SandboxStatus
-from tests.acceptance.worker_fleet import WorkerFleet, processes_with, until
+from tests.acceptance.worker_fleet import SHORT_LEASE, WorkerFleet, processes_with, until
 from tests.services.rclone import S3Server
 
 pytestmark = [pytest.mark.bwrap, pytest.mark.slow]
@@ -99,7 +99,7 @@ def test_kills_in_the_middle_leave_a_sandbox_that_goes_on(fleet: WorkerFleet) ->
 
     fleet.sandbox_gateway.suspend(third.key, third.generation)
     worker.kill()
-    until(lambda: not fleet.lease_lives())
+    fleet.lapse()
     with pytest.raises(DormantWorkspaceUnavailable):
         fleet.sandbox_gateway.resume(third.key, "test")
     fleet.start_worker()
@@ -111,18 +111,17 @@ def test_kills_in_the_middle_leave_a_sandbox_that_goes_on(fleet: WorkerFleet) ->
 def test_idle_sandboxes_are_put_to_sleep_and_in_the_end_released(
     postgres_url: str, redis_url: str, data_dir: Path
 ) -> None:
-    fleet = WorkerFleet(
-        postgres_url, redis_url, data_dir, SANDBOX_IDLE_TTL_SECONDS="2", SANDBOX_IDLE_ACTION="suspend",
-        SANDBOX_SUSPENDED_RETENTION_SECONDS="5",
-    )  # fmt: skip
+    fleet = WorkerFleet(postgres_url, redis_url, data_dir, SANDBOX_IDLE_TTL_SECONDS="2", SANDBOX_IDLE_ACTION="suspend")
     try:
         fleet.start_worker()
         route = fleet.ready()
         fleet.file(route, "a", b"x")
-        fleet.start_beat()
-        until(lambda: status(fleet) is SandboxStatus.SUSPENDED, 60)
+        beat = fleet.start_beat()
+        until(lambda: status(fleet) is SandboxStatus.SUSPENDED)
         assert list(fleet.root().glob("sandboxes/*/*"))
-        until(lambda: status(fleet) is SandboxStatus.RELEASED, 60)
+        beat.stop()
+        fleet.start_beat(SANDBOX_SUSPENDED_RETENTION_SECONDS="1")
+        until(lambda: status(fleet) is SandboxStatus.RELEASED)
         assert not list(fleet.root().glob("sandboxes/*/*"))
     finally:
         fleet.close()
@@ -138,7 +137,7 @@ def test_it_is_restored_elsewhere_when_its_worker_does_not_return(
         fleet.run(route, "mkdir d; echo deep > d/f; ln -s d/f l; chmod 700 d")
         assert gateway.suspend(route.key, route.generation)[1]
         worker.kill()
-        until(lambda: not fleet.lease_lives())
+        fleet.lapse()
         second = fleet.start_worker("w2")
         objects = sorted(s3.files.glob("elsewhere/**/workspace.tar.zst"))
         (archive,) = objects
@@ -155,13 +154,16 @@ def test_it_is_restored_elsewhere_when_its_worker_does_not_return(
         assert woken.generation > route.generation
         assert fleet.run(woken, "cat l; stat -c %a d; test -O d/f && echo mine").stdout == b"deep\n700\nmine\n"
 
+        gateway.suspend(woken.key, woken.generation)
+        second.stop()
+        second = fleet.start_worker("w2", wait=False, **SHORT_LEASE)
         fleet.start_worker("w1")
+        second.wait_for_output("worker started")
         until(lambda: not list(fleet.root("w1").glob("sandboxes/*/*")))
         # A worker that lives on after its lease had lapsed finds out what went elsewhere.
-        gateway.suspend(woken.key, woken.generation)
+        assert list(fleet.root("w2").glob("sandboxes/*/*"))
         second.send_signal(signal.SIGSTOP)
         until(lambda: not fleet.lease_lives("w2"))
-        until(lambda: fleet.lease_lives("w1"))
         assert gateway.resume(route.key, "test")[0].worker_id == "w1"
         second.send_signal(signal.SIGCONT)
         until(lambda: not list(fleet.root("w2").glob("sandboxes/*/*")))

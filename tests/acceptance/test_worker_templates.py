@@ -35,7 +35,6 @@ def fleet(postgres_url: str, redis_url: str, s3: S3Server, bucket: str, data_dir
         redis_url,
         data_dir,
         SANDBOX_WORKER_CAPACITY="1",
-        SANDBOX_HEARTBEAT_TTL_SECONDS="20",
         **s3.environment(bucket),
     )
     yield opened

@@ -7,10 +7,15 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import update
+
 from sandloom.broker.control import BusControl
+from sandloom.broker.publisher import KombuPublisher
+from sandloom.db.tables import workers
 from sandloom.errors import ExecNotFound
 from sandloom.execs.gateway import ExecGateway
 from sandloom.execs.records import Exec, ExecRequest
@@ -20,12 +25,15 @@ from sandloom.sandboxes.gateway import SandboxGateway
 from sandloom.sandboxes.records import Route
 from sandloom.settings import Settings
 from tests.services.process import Process, base_environment
-from workers.services import open_services
+from workers.post import FleetPost
+from workers.services import Services, open_services
 
-#: A lease of 3 s, a fence 1 s after it, a reaper that waits 10 s in all.
-SHORT_LEASE = {
+#: For a process whose lease is to lapse, and for a beat that is to notice it: 3 s, a fence 1 s after it, a reaper that
+#: waits 10 s in all. A process that must go on has a long one: any of them may stand still for seconds.
+SHORT_LEASE = {"SANDBOX_HEARTBEAT_TTL_SECONDS": "3"}
+PERIODS = {
     "SANDBOX_HEARTBEAT_INTERVAL_SECONDS": "1",
-    "SANDBOX_HEARTBEAT_TTL_SECONDS": "3",
+    "SANDBOX_HEARTBEAT_TTL_SECONDS": "60",
     "SANDBOX_ORPHAN_RUNNING_GRACE_SECONDS": "1",
     "SANDBOX_ORPHAN_RELEASE_GRACE_SECONDS": "8",
     "SANDBOX_TERMINATE_GRACE_SECONDS": "1",
@@ -41,6 +49,7 @@ _numbers = itertools.count(1)
 TOKEN = "a-token-of-the-test"
 #: On a machine that others use, too.
 START_SECONDS = 120
+CALL_SECONDS = 60
 
 
 def fleet_environment(database_url: str, redis_url: str, directory: Path, **settings: str) -> dict[str, str]:
@@ -56,7 +65,7 @@ def fleet_environment(database_url: str, redis_url: str, directory: Path, **sett
         "SANDBOX_INTERNAL_TOKEN": TOKEN,
         "SANDBOX_DATA_DIR": str(directory),
         "SANDBOX_LOG_FORMAT": "json",
-        **SHORT_LEASE,
+        **PERIODS,
         **settings,
     }
 
@@ -68,7 +77,7 @@ class WorkerFleet:
         self._directory = directory
         self.environ = fleet_environment(database_url, redis_url, directory, **settings)
         self.settings = Settings.load(self.environ)
-        self.services = open_services(self.settings)
+        self.services = _patient(open_services(self.settings))
         self.control = BusControl(self.services.publisher, self.services.bus, self.services.keys.fleet)
         self.sandboxes = self.services.sandboxes
         self.execs = self.services.execs
@@ -87,8 +96,8 @@ class WorkerFleet:
             process.wait_for_output("worker started", timeout_seconds=START_SECONDS)
         return process
 
-    def start_beat(self) -> Process:
-        return self._start(["beat"], {})
+    def start_beat(self, **settings: str) -> Process:
+        return self._start(["beat"], settings)
 
     def start_api(self, port: str) -> Process:
         return self._start(["api"], {"SANDBOX_HOST": "127.0.0.1", "SANDBOX_PORT": port})
@@ -111,6 +120,11 @@ class WorkerFleet:
         """By the database's clock."""
         row = self.services.fleet.get(worker_id)
         return row is not None and row.live
+
+    def lapse(self, worker_id: str = "w1") -> None:
+        """As if the time of a dead worker's lease were over."""
+        expired = update(workers).where(workers.c.worker_id == worker_id).values(lease_expires_us=1)
+        self.services.db.write(lambda connection: connection.execute(expired).close())
 
     # --- what a client does ---
 
@@ -160,23 +174,31 @@ class WorkerFleet:
         until(is_there)
 
     def file(self, route: Route, name: str, data: bytes) -> None:
-
         arguments = {
             "sandbox_id": route.key.sandbox_id,
             "generation": route.generation,
             "path": f"/workspace/{name}",
             "content_base64": base64.b64encode(data).decode(),
         }
-        self.control.call(route.queue, "sandloom.files.write", route.key.tenant_id, arguments, timeout_seconds=10)
+        self.control.call(
+            route.queue, "sandloom.files.write", route.key.tenant_id, arguments, timeout_seconds=CALL_SECONDS
+        )
 
-    def read(self, route: Route, name: str, timeout_seconds: float = 10) -> bytes:
+    def read(self, route: Route, name: str) -> bytes:
         arguments = {
             "sandbox_id": route.key.sandbox_id, "generation": route.generation, "path": f"/workspace/{name}",
         }  # fmt: skip
         answer = self.control.call(
-            route.queue, "sandloom.files.read", route.key.tenant_id, arguments, timeout_seconds=timeout_seconds
+            route.queue, "sandloom.files.read", route.key.tenant_id, arguments, timeout_seconds=CALL_SECONDS
         )
         return base64.b64decode(answer["content_base64"])
+
+
+def _patient(services: Services) -> Services:
+    """With a publisher that does not give up a broker which stands still for a moment."""
+    settings = services.settings
+    publisher = KombuPublisher(settings.broker_url, namespace=settings.broker_namespace, timeout_seconds=CALL_SECONDS)
+    return replace(services, publisher=publisher, post=FleetPost(publisher, services.keys.fleet))
 
 
 def until(condition: Callable[[], bool], timeout_seconds: float = 120) -> None:

@@ -21,6 +21,8 @@ from sandloom.sdk import Client, Sandbox
 
 Call = tuple[str, dict[str, object]]
 
+#: Seconds for a command that is ended by its limit; a longer one where it had not even begun.
+LIMITS = (1, 8, 64)
 STEPS: list[Call] = [
     ("write_file", {"path": "src/a.py", "content": "print(6 * 6)"}),
     ("edit_file", {"path": "src/a.py", "old": "6 * 6", "new": "6 * 7"}),
@@ -29,12 +31,22 @@ STEPS: list[Call] = [
     ("list_files", {"path": "src"}),
     ("read_file", {"path": "nothing"}),
     ("edit_file", {"path": "src/a.py", "old": "7 * 7", "new": ""}),
-    ("run_command", {"command": "echo begun; sleep 600", "timeout": 1}),
+    ("run_command", {"command": "echo begun; sleep 600", "timeout": LIMITS[0]}),
     ("run_command", {"command": "yes | head -c 100000"}),
 ]
+LATE = 7
 
 
-def check(answers: list[str]) -> None:
+def steps(limit_seconds: int) -> list[Call]:
+    name, given = STEPS[LATE]
+    return [*STEPS[:LATE], (name, {**given, "timeout": limit_seconds}), *STEPS[LATE + 1 :]]
+
+
+def had_begun(answers: list[str]) -> bool:
+    return answers[LATE].startswith("begun\n")
+
+
+def check(answers: list[str], limit_seconds: int) -> None:
     wrote, edited, ran, read, listed, missing, absent, late, long = answers
     assert wrote == "wrote 12 bytes to /workspace/src/a.py"
     assert edited == "edited /workspace/src/a.py"
@@ -45,23 +57,30 @@ def check(answers: list[str]) -> None:
     assert "nothing" in missing
     assert absent == "Error: old occurs 0 times in /workspace/src/a.py, and has to occur once"
     assert late.startswith("begun\n")
-    assert late.endswith("[ended after 1 seconds]")
+    assert late.endswith(f"[ended after {limit_seconds} seconds]")
     assert len(long) < MAX_ANSWER_CHARS + 100
     assert f"{100_000 - MAX_ANSWER_CHARS} characters left out" in long
 
 
 def test_pydantic_ai_calls_them(box: Sandbox) -> None:
-    answers: list[str] = []
+    def answered(calls: list[Call]) -> list[str]:
+        answers: list[str] = []
 
-    def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        answers.extend(str(part.content) for part in messages[-1].parts if isinstance(part, ToolReturnPart))
-        if len(answers) == len(STEPS):
-            return ModelResponse(parts=[TextPart("done")])
-        return ModelResponse(parts=[ToolCallPart(*STEPS[len(answers)])])
+        def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+            answers.extend(str(part.content) for part in messages[-1].parts if isinstance(part, ToolReturnPart))
+            if len(answers) == len(calls):
+                return ModelResponse(parts=[TextPart("done")])
+            return ModelResponse(parts=[ToolCallPart(*calls[len(answers)])])
 
-    agent = Agent(FunctionModel(model), toolsets=[sandbox_toolset(box)])
-    assert agent.run_sync("work").output == "done"
-    check(answers)
+        agent = Agent(FunctionModel(model), toolsets=[sandbox_toolset(box)])
+        assert agent.run_sync("work").output == "done"
+        return answers
+
+    for limit_seconds in LIMITS:
+        answers = answered(steps(limit_seconds))
+        if had_begun(answers):
+            break
+    check(answers, limit_seconds)
 
 
 def test_pydantic_ai_s_own_test_model_can_call_each(box: Sandbox) -> None:
@@ -71,12 +90,16 @@ def test_pydantic_ai_s_own_test_model_can_call_each(box: Sandbox) -> None:
 
 async def test_the_openai_agents_sdk_calls_them(box: Sandbox) -> None:
     set_tracing_disabled(True)
-    calls = [[function_call(name, given, call_id=str(n))] for n, (name, given) in enumerate(STEPS)]
-    model = ScriptedModel([*calls, [assistant_message("done")]])
-    agent = OpenAIAgent(name="worker", model=model, tools=sandbox_tools(box))
-    result = await Runner.run(agent, "work", max_turns=len(STEPS) + 1)
-    assert result.final_output == "done"
-    check([str(item.output) for item in result.new_items if item.type == "tool_call_output_item"])
+    for limit_seconds in LIMITS:
+        calls = [[function_call(name, given, call_id=str(n))] for n, (name, given) in enumerate(steps(limit_seconds))]
+        model = ScriptedModel([*calls, [assistant_message("done")]])
+        agent = OpenAIAgent(name="worker", model=model, tools=sandbox_tools(box))
+        result = await Runner.run(agent, "work", max_turns=len(STEPS) + 1)
+        assert result.final_output == "done"
+        answers = [str(item.output) for item in result.new_items if item.type == "tool_call_output_item"]
+        if had_begun(answers):
+            break
+    check(answers, limit_seconds)
 
 
 async def test_a_sandbox_that_is_gone_ends_the_run(client: Client) -> None:

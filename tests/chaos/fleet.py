@@ -17,7 +17,7 @@ from sandloom import Client
 from sandloom.errors import SandloomError
 from sandloom.fleet.records import WorkerStatus
 from sandloom.ids import new_id
-from tests.acceptance.worker_fleet import CLI, WorkerFleet, until
+from tests.acceptance.worker_fleet import CLI, SHORT_LEASE, WorkerFleet, until
 from tests.services.account import free_port
 from tests.services.postgres import PostgresServer
 from tests.services.process import ROOT, Process, base_environment
@@ -27,6 +27,7 @@ from tests.services.rclone import S3Server
 from tests.services.redis import RedisServer
 
 SETTINGS = {
+    **SHORT_LEASE,
     "SANDBOX_WORKER_EXEC_SLOTS": "8",
     "SANDBOX_WORKER_CAPACITY": "60",
     # No workspace is given up while its worker may return.

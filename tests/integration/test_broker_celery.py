@@ -19,7 +19,7 @@ from sandloom.broker.queues import worker_queue, worker_queues
 from sandloom.ids import ExecKey
 
 KEY = ExecKey("default", "sandbox-1", "exec-1")
-LONG_SECONDS = 30.0
+LONG_SECONDS = 60.0
 pytestmark = pytest.mark.filterwarnings("ignore::celery.platforms.SecurityWarning")
 
 

@@ -29,7 +29,7 @@ def binding(node: str) -> str:
 def test_on_redis_queues_of_all_priorities_and_bindings_of_dead_workers_go(redis_server: RedisServer) -> None:
     database = redis_server.new_database()
     cleaner = open_cleaner(redis_server.url(database), "blue")
-    publisher = KombuPublisher(redis_server.url(database), namespace="blue")
+    publisher = KombuPublisher(redis_server.url(database), namespace="blue", timeout_seconds=60)
     for worker_id in ("w1", "w10", "lives"):
         publisher.send(worker_queue(worker_id), "sandloom.x", {})
     publisher.close()

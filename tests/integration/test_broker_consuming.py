@@ -46,7 +46,7 @@ def taken(url: str, count: int) -> Iterator[list[Any]]:
 
 @pytest.fixture
 def published(redis_url: str) -> None:
-    publisher = KombuPublisher(redis_url, namespace=NAMESPACE)
+    publisher = KombuPublisher(redis_url, namespace=NAMESPACE, timeout_seconds=LONG_SECONDS)
     assert publisher.ring(QUEUE, KEY, 1)
     publisher.send(QUEUE, OTHER_TASK, {}, task_id="precious")
     publisher.close()

@@ -27,13 +27,14 @@ from sandloom.errors import (
     WorkerLost,
 )
 from sandloom.streams import MemoryBus, RedisBus, open_bus
+from tests.acceptance.worker_fleet import until
 from tests.services.account import free_port
 
 FLEET = fleet_key("a secret key")
 NAMESPACE = "blue"
 QUEUE = worker_queue("w-1")
 TASK = "sandloom.files.read"
-LONG_SECONDS = 20.0
+LONG_SECONDS = 60.0
 
 Answer = Callable[["Node", Envelope, dict[str, Any]], None]
 
@@ -90,16 +91,22 @@ def urls(request: pytest.FixtureRequest) -> tuple[str, str]:
     return url, url
 
 
+def patient_bus(url: str, namespace: str) -> RedisBus:
+    """Which loses nothing when Redis stands still for a moment."""
+    return RedisBus(url, namespace, timeout_seconds=LONG_SECONDS)
+
+
 class Setup:
     """One API process and one worker."""
 
     def __init__(self, urls: tuple[str, str]) -> None:
         self.url, bus_url = urls
         namespace = f"{NAMESPACE}-{uuid.uuid4().hex}"
-        self.bus = open_bus(bus_url, namespace)
-        self.worker_bus = self.bus if isinstance(self.bus, MemoryBus) else open_bus(bus_url, namespace)
-        self.publisher = KombuPublisher(self.url, namespace=NAMESPACE)
+        self.bus = open_bus(bus_url, namespace) if bus_url == "memory://" else patient_bus(bus_url, namespace)
+        self.worker_bus = self.bus if isinstance(self.bus, MemoryBus) else patient_bus(bus_url, namespace)
+        self.publisher = KombuPublisher(self.url, namespace=NAMESPACE, timeout_seconds=LONG_SECONDS)
         self.control = BusControl(self.publisher, self.bus, FLEET)
+        until(lambda: bool(self.bus.connected))
         self.node: Node | None = None
         self.bus_url = bus_url
 
@@ -206,7 +213,7 @@ def _sealed(key: SigningKey, envelope: Envelope, **changes: Any) -> dict[str, An
         "task": "reply",
         "args": {"task": TASK, "result": {"forged": True}},
         "op_id": envelope.op_id,
-        "deadline_seconds_from_now": 10.0,
+        "deadline_seconds_from_now": LONG_SECONDS,
     }
     return seal(key, **{**options, **changes})
 

@@ -21,7 +21,7 @@ from tests.services.redis import RedisServer
 
 TOKEN = "the operator's token"
 NAMESPACE = "blue"
-LONG_SECONDS = 30.0
+LONG_SECONDS = 60.0
 pytestmark = [pytest.mark.server, pytest.mark.filterwarnings("ignore::celery.platforms.SecurityWarning")]
 
 ROUTE = {

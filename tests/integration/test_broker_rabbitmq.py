@@ -35,7 +35,7 @@ def url(rabbit_url: str) -> str:
 
 @pytest.fixture
 def publisher(url: str) -> Iterator[KombuPublisher]:
-    opened = KombuPublisher(url, timeout_seconds=5)
+    opened = KombuPublisher(url, timeout_seconds=LONG_SECONDS)
     yield opened
     opened.close()
 

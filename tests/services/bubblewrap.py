@@ -18,5 +18,5 @@ def find_bwrap() -> str:
 def why_bwrap_fails() -> str | None:
     """``None`` when it works, else bwrap's own words."""
     argv = [find_bwrap(), "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"]
-    run = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    run = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     return None if run.returncode == 0 else run.stderr.strip() or f"exit {run.returncode}"

@@ -71,7 +71,7 @@ class MariaDBServer:
                 account=self._account,
             )  # fmt: skip
             try:
-                process.wait_for_output("ready for connections", timeout_seconds=60)
+                process.wait_for_output("ready for connections")
             except NotReady:
                 process.stop()
                 if attempt == 4 or "Address already in use" not in process.output():
@@ -108,7 +108,7 @@ class MariaDBServer:
 
     def connect(self, database: str | None = None) -> pymysql.Connection:
         return pymysql.connect(
-            host="127.0.0.1", port=self.port, user=USER, password=self.password, database=database, connect_timeout=5
+            host="127.0.0.1", port=self.port, user=USER, password=self.password, database=database, connect_timeout=60
         )
 
     def execute(self, statement: str) -> None:

@@ -85,7 +85,7 @@ class PostgresServer:
                 account=self._account,
             )
             try:
-                process.wait_for_output("ready to accept connections", timeout_seconds=60)
+                process.wait_for_output("ready to accept connections")
             except NotReady:
                 process.stop()
                 if attempt == 4 or "Address already in use" not in process.output():
@@ -109,7 +109,7 @@ class PostgresServer:
         for pid, descriptor in backends:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-            select.select([descriptor], [], [], 10)
+            select.select([descriptor], [], [], 60)
             os.close(descriptor)
             assert not Path(f"/proc/{pid}/root").exists(), f"backend {pid} outlived its server"
 
@@ -132,7 +132,7 @@ class PostgresServer:
 
     def connect(self, database: str = "postgres") -> psycopg2.extensions.connection:
         return psycopg2.connect(
-            host="127.0.0.1", port=self.port, user=USER, password=self.password, dbname=database, connect_timeout=10
+            host="127.0.0.1", port=self.port, user=USER, password=self.password, dbname=database, connect_timeout=60
         )
 
     def execute(self, statement: str, database: str = "postgres") -> None:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import re
+import select
 import signal
 import subprocess
 import threading
@@ -60,6 +61,10 @@ class Process:
             group=account.gid,
             extra_groups=None if account.uid is None else [],
         )
+        assert self._popen.stdout is not None
+        self._log = log_path.open("ab", buffering=0)
+        # Two threads read it, and neither may wait for what the other one has taken.
+        os.set_blocking(self._popen.stdout.fileno(), False)
         _live.add(self)
         self._pump_thread = threading.Thread(target=self._pump, name=f"log of {self.pid}", daemon=True)
         self._pump_thread.start()
@@ -121,7 +126,7 @@ class Process:
         self.send_signal(signal.SIGKILL)
         return self.wait()
 
-    def stop(self, number: int = signal.SIGTERM, timeout_seconds: float = 20) -> int:
+    def stop(self, number: int = signal.SIGTERM, timeout_seconds: float = 60) -> int:
         """Asks it to end, then ends its whole process group; returns the return code."""
         self.send_signal(signal.SIGCONT)
         self.send_signal(number)
@@ -139,21 +144,37 @@ class Process:
             os.killpg(self.pid, signal.SIGKILL)
 
     def _pump(self) -> None:
-        stream = self._popen.stdout
-        assert stream is not None
-        with self.log_path.open("ab", buffering=0) as log:
-            while chunk := os.read(stream.fileno(), 65536):
-                log.write(chunk)
-                with self._changed:
-                    self._seen += chunk
-                    self._changed.notify_all()
-        stream.close()
+        assert self._popen.stdout is not None
+        readable = select.poll()
+        readable.register(self._popen.stdout, select.POLLIN)
+        while readable.poll():
+            with self._changed:
+                if not self._take():
+                    self._popen.stdout.close()
+                    self._log.close()
+                    return
+
+    def _take(self) -> bool:
+        """What is in the pipe; False once nobody can write to it any more. The caller holds the lock."""
+        assert self._popen.stdout is not None
+        try:
+            # More than a pipe holds.
+            chunk = os.read(self._popen.stdout.fileno(), 1 << 20)
+        except BlockingIOError:
+            return True
+        self._log.write(chunk)
+        self._seen += chunk
+        self._changed.notify_all()
+        return bool(chunk)
 
     def _watch_exit(self) -> None:
         # WNOWAIT leaves the zombie in place, so the group's number cannot be reused before it is ended.
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with self._changed:
+            # Whoever waits for the end finds all that was said before it.
+            if self._popen.stdout is not None and not self._popen.stdout.closed:
+                self._take()
             self._exited = True
             self._changed.notify_all()
 

@@ -57,6 +57,9 @@ class Proxy:
             links = list(self._links)
         for link in links:
             link.reset()
+        # A connection is reset once nobody reads from it any more; who is frozen keeps it.
+        for thread in [thread for link in links for thread in link.threads]:
+            thread.join(10 if self._flowing.is_set() else 0)
 
     def drop_answer_to(self, pattern: bytes = b"COMMIT") -> None:
         """Arms it once: the next client chunk that contains ``pattern`` reaches the server, its answer is swallowed
@@ -84,7 +87,7 @@ class Proxy:
                 _reset(client)
                 continue
             try:
-                server = socket.create_connection(("127.0.0.1", self._target_port), timeout=10)
+                server = socket.create_connection(("127.0.0.1", self._target_port), timeout=60)
             except OSError:
                 _reset(client)
                 continue
@@ -93,9 +96,15 @@ class Proxy:
 
     def _serve(self, link: _Link) -> None:
         with self._lock:
+            # A cut that came meanwhile did not find it.
+            if self._refusing:
+                link.reset()
+                return
             self._links.add(link)
-        for pump in (self._client_to_server, self._server_to_client):
-            threading.Thread(target=self._run, args=(pump, link), name=f"proxy {self.port}", daemon=True).start()
+            for pump in (self._client_to_server, self._server_to_client):
+                thread = threading.Thread(target=self._run, args=(pump, link), name=f"proxy {self.port}", daemon=True)
+                link.threads.append(thread)
+                thread.start()
 
     def _run(self, pump: object, link: _Link) -> None:
         assert callable(pump)
@@ -140,6 +149,7 @@ class _Link:
         self.client = client
         self.server = server
         self.doomed = False
+        self.threads: list[threading.Thread] = []
 
     def reset(self) -> None:
         _reset(self.client)

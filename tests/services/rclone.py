@@ -61,7 +61,7 @@ class S3Server:
                 account=self._account,
             )  # fmt: skip
             try:
-                process.wait_for_output("Starting s3 server", timeout_seconds=30)
+                process.wait_for_output("Starting s3 server")
             except NotReady:
                 process.stop()
                 if attempt == 4 or "address already in use" not in process.output():

@@ -57,7 +57,7 @@ class RedisServer:
                 account=self._account,
             )
             try:
-                process.wait_for_output("Ready to accept connections", timeout_seconds=30)
+                process.wait_for_output("Ready to accept connections")
             except NotReady:
                 process.stop()
                 if attempt == 4 or "Address already in use" not in process.output():

@@ -42,7 +42,7 @@ def test_stop_ends_a_stopped_process_and_its_group(tmp_path):
     descriptor = os.pidfd_open(child)
     process.send_signal(signal.SIGSTOP)
     assert process.stop() == -signal.SIGTERM
-    assert select.select([descriptor], [], [], 10)[0], "a member of the group lives"
+    assert select.select([descriptor], [], [], 60)[0], "a member of the group lives"
     os.close(descriptor)
 
 

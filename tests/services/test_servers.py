@@ -120,7 +120,7 @@ def proxied(postgres):
 
 def _through(proxy, postgres, name):
     return psycopg2.connect(
-        host="127.0.0.1", port=proxy.port, user="sandloom", password=postgres.password, dbname=name, connect_timeout=5
+        host="127.0.0.1", port=proxy.port, user="sandloom", password=postgres.password, dbname=name, connect_timeout=60
     )
 
 
@@ -169,7 +169,7 @@ def test_a_frozen_proxy_passes_nothing_until_thawed(proxied):
     assert committed() == []
     assert not done.is_set()
     proxy.thaw()
-    assert done.wait(10)
+    assert done.wait(60)
     thread.join()
     assert committed() == [(1,)]
     connection.close()

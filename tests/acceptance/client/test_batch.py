@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from sandloom import Client
+from sandloom.cli.local_service import LocalService
 from sandloom.contracts.rest import RouteAnswer
 from tests.acceptance.worker_fleet import until
 from tests.services.process import ROOT, Process
@@ -88,9 +89,12 @@ def test_jobs_run_with_their_files_and_what_they_wait_for(sandloom: Run, tmp_pat
 
 
 def test_killed_and_interrupted_it_goes_on_and_runs_nothing_twice(
-    tmp_path: Path, client: Client, environment: dict[str, str]
+    tmp_path: Path, client: Client, environment: dict[str, str], service: LocalService
 ) -> None:
-    shared = [{"id": f"s{n}", "script": f"echo s{n} >> log; sleep 0.3", "sandbox": "log"} for n in range(8)]
+    shared = [{"id": f"s{n}", "script": f"echo s{n} >> log; sleep 0.2", "sandbox": "log"} for n in range(10)]
+    # However late a run is ended, these have left some jobs to the next one.
+    for n in (3, 6, 9):
+        shared[n]["script"] = f"until [ -e go-{n} ]; do sleep 0.05; done; {shared[n]['script']}"
     own = [{"id": f"o{n}", "script": f"echo o{n}; sleep 0.5"} for n in range(8)]
     log = {"id": "log", "script": "cat log", "sandbox": "log", "depends_on": [job["id"] for job in shared]}
     write_jobs(tmp_path / "jobs.jsonl", *shared, *own, log)
@@ -100,13 +104,18 @@ def test_killed_and_interrupted_it_goes_on_and_runs_nothing_twice(
     def ended() -> int:
         return journal.read_text().count('{"ended"') if journal.exists() else 0
 
+    def log_files() -> list[Path]:
+        return list(service.data_dir.glob("workspaces/sandboxes/*/*/workspace/log"))
+
     for number, ending in enumerate((signal.SIGKILL, signal.SIGINT, signal.SIGKILL, None)):
         before = ended()
         with Process(command, log_path=tmp_path / f"log-{number}", env=environment, cwd=tmp_path) as process:
+            if number:
+                log_files()[0].with_name(f"go-{3 * number}").touch()
             if ending is None:
                 assert process.wait() == 0, process.output()
                 break
-            until(lambda before=before: ended() >= before + 3)  # type: ignore[misc]
+            until(lambda before=before: ended() >= before + 3 and bool(log_files()))  # type: ignore[misc]
             process.send_signal(ending)
             assert process.wait() == (130 if ending is signal.SIGINT else -signal.SIGKILL)
             if ending is signal.SIGINT:
@@ -114,12 +123,12 @@ def test_killed_and_interrupted_it_goes_on_and_runs_nothing_twice(
     found = results(tmp_path / "jobs.results.jsonl")
     assert {row["status"] for row in found.values()} == {"SUCCEEDED"}
     assert {row["attempts"] for row in found.values()} == {1}
-    assert found["log"]["stdout"].split() == [f"s{n}" for n in range(8)]
+    assert found["log"]["stdout"].split() == [f"s{n}" for n in range(10)]
     assert [found[f"o{n}"]["stdout"] for n in range(8)] == [f"o{n}\n" for n in range(8)]
     left = sandboxes(client, journal)
     assert {route.status for route in left} == {"RELEASED"}
     runs = [row.exec_id for route in left for row in client.attach(route.sandbox_id).processes(limit=200)]
-    assert len(runs) == len(set(runs)) == 17
+    assert len(runs) == len(set(runs)) == 19
 
 
 @pytest.mark.parametrize(

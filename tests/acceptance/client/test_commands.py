@@ -79,6 +79,7 @@ def test_an_interrupt_ends_the_command_too(box: Sandbox, environment: dict[str, 
 
 def test_what_runs_can_be_listed_followed_and_cancelled(sandloom: Run, box: Sandbox) -> None:
     process = box.start("echo begun; sleep 600", exec_id="long-one")
+    assert next(event.text for event in process.events() if event.kind == "stdout") == "begun\n"
     (row,) = json.loads(sandloom("ps", box.id, "--json").stdout)
     assert (row["exec_id"], row["exit_code"]) == ("long-one", None)
     assert any(line.startswith(box.id) for line in sandloom("ps", "--limit", "200").stdout.splitlines())

@@ -26,7 +26,8 @@ Call = Callable[..., Any]
 @pytest.fixture
 def call(service: LocalService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     """Calls an operation by its tag and name; the answer as the generated client parsed it, below ``of`` the status."""
-    (tmp_path / "document.json").write_bytes(httpx.get(f"{service.url}/openapi.json", trust_env=False).content)
+    document = httpx.get(f"{service.url}/openapi.json", timeout=60, trust_env=False).content
+    (tmp_path / "document.json").write_bytes(document)
     (tmp_path / "config.yml").write_text(CONFIG)
     argv = [
         str(Path(sys.executable).with_name("openapi-python-client")), "generate", "--path", "document.json",

@@ -25,7 +25,7 @@ def up(data_dir: Path) -> Callable[[], Process]:
 
     def start() -> Process:
         process = Process(command, log_path=data_dir / "log", env=base_environment(PYTHONPATH=str(ROOT)), cwd=data_dir)
-        process.wait_for_output('"serving"|serving', timeout_seconds=60)
+        process.wait_for_output('"serving"|serving')
         return process
 
     start.port = port  # type: ignore[attr-defined]

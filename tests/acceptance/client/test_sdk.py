@@ -69,7 +69,7 @@ def test_output_is_handed_over_as_it_comes(box: Sandbox) -> None:
 
     def answer() -> None:
         # The command waits for this file, so it can end only after its first line was seen.
-        assert first.wait(30)
+        assert first.wait(120)
         box.files.write("/workspace/go", "")
 
     thread = threading.Thread(target=answer)

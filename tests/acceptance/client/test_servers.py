@@ -17,7 +17,7 @@ from tests.services.process import ROOT, Process, base_environment
 pytestmark = [pytest.mark.bwrap, pytest.mark.slow]
 TOKEN = "token-of-the-test-fleet"
 SECRET = "secret-key-of-the-test-fleet"
-START_SECONDS = 60
+START_SECONDS = 240
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def start(environment: dict[str, str], data_dir: Path) -> Iterator[Callable[...,
         return started[-1]
 
     yield begin
-    codes = {process.argv[3]: process.stop(timeout_seconds=40) for process in reversed(started)}
+    codes = {process.argv[3]: process.stop(timeout_seconds=120) for process in reversed(started)}
     assert set(codes.values()) <= {0}, codes
 
 

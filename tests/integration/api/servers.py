@@ -56,7 +56,7 @@ class Api:
         headers = {"X-Sandbox-Tenant": self.tenant_id}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        options.setdefault("timeout", 30)
+        options.setdefault("timeout", 60)
         options.setdefault("event_hooks", {"response": [documented.check]})
         return httpx.Client(base_url=self.url, headers=headers | options.pop("headers", {}), trust_env=False, **options)
 
@@ -113,7 +113,7 @@ def gunicorn(database_url: str, redis_url: str, directory: Path, **more: str) ->
         process.wait_for_output("Booting worker")
         url = f"http://127.0.0.1:{settings.port}"
         # The listening socket is there before the application is, so this waits for the first answer.
-        assert httpx.get(f"{url}/health", timeout=30, trust_env=False).text == "ok"
+        assert httpx.get(f"{url}/health", timeout=120, trust_env=False).text == "ok"
         db = open_database(database_url)
         bus = open_bus(settings.bus_url, settings.broker_namespace)
         try:

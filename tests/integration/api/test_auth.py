@@ -21,7 +21,7 @@ def filled(rule: str) -> str:
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", TOKEN[:-1], "pässword", "Bearer"])
 def test_every_route_but_the_open_ones_needs_the_token(any_server: Api, token: str | None) -> None:
     host, port = any_server.host_port
-    connection = http.client.HTTPConnection(host, port, timeout=20)
+    connection = http.client.HTTPConnection(host, port, timeout=60)
     headers = {} if token is None else {"Authorization": f"Bearer {token}".encode()}
     for operation in OPERATIONS:
         connection.request(operation.method, filled(operation.rule), headers=headers)

@@ -126,7 +126,7 @@ def test_a_body_that_ends_early_is_400(any_server: Api, method: str, path: str) 
     if any_server.process is not None and "/raw" in path:
         pytest.skip("the body is read by the owner's call, which this owner does not answer")
     head = request(any_server, method, path, AS_JSON, "Content-Length: 100")
-    with socket.create_connection(any_server.host_port, timeout=30) as connection:
+    with socket.create_connection(any_server.host_port, timeout=60) as connection:
         connection.sendall(head + b"{")
         connection.shutdown(socket.SHUT_WR)
         received = b"".join(iter(lambda: connection.recv(65536), b""))

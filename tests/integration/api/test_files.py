@@ -35,7 +35,7 @@ def service() -> Iterator[str]:
     variables |= {"SANDBOX_MAX_FILE_API_BYTES": "1000000", "SANDBOX_MAX_RAW_FILE_BYTES": "3000000"}
     argv = [sys.executable, "-m", "sandloom", "up", "--data-dir", str(directory)]
     with Process(argv, log_path=directory / "service.log", env=base_environment(**variables)) as process:
-        process.wait_for_output('"event": "serving"', timeout_seconds=60)
+        process.wait_for_output('"event": "serving"')
         yield f"http://127.0.0.1:{Settings.load(variables).port}"
     remove_tree(directory)
 
@@ -80,7 +80,7 @@ class Box:
 @pytest.fixture
 def box(service: str) -> Iterator[Box]:
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    with httpx.Client(base_url=service, headers=headers, timeout=60, trust_env=False) as http:
+    with httpx.Client(base_url=service, headers=headers, timeout=120, trust_env=False) as http:
         box = Box(http)
         yield box
         assert http.delete(f"/api/v1/sandboxes/{box.name}").status_code == 200

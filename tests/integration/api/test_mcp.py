@@ -192,5 +192,5 @@ def test_no_argument_of_any_tool_breaks_the_service(any_server: Api) -> None:
 
 
 def test_the_service_that_lists_its_own_name_is_reached_under_it(any_server: Api) -> None:
-    with httpx.Client(trust_env=False, headers=headers(any_server) | JSON) as client:
+    with httpx.Client(timeout=60, trust_env=False, headers=headers(any_server) | JSON) as client:
         assert client.post(any_server.url + PATH, json=message("ping")).json()["result"] == {}

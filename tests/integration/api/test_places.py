@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 
 from sandloom.sdk.events import frames
+from tests.acceptance.worker_fleet import until
 from tests.integration.api.servers import Api
 
 STREAMS, WAITS = 4, 3
@@ -77,16 +78,14 @@ def test_a_client_that_goes_away_frees_its_place(small_api: Api) -> None:
         http = stack.enter_context(small_api.client())
         _, streams, _ = hold_everything(small_api, http, stack)
         streams[0][0].close()
-        pause = threading.Event()
-        for _ in range(400):
-            with http.stream("GET", EVENTS) as response:
-                if response.status_code == 200:
-                    break
-            pause.wait(0.05)
-        else:
-            raise AssertionError("the place was never freed")
+        until(lambda: is_served(http))
         record = small_api.owner.claim("box", "run-1", 1)
         small_api.owner.finish(record)
+
+
+def is_served(http: httpx.Client) -> bool:
+    with http.stream("GET", EVENTS) as response:
+        return response.status_code == 200
 
 
 def test_a_stop_wakes_streams_and_waits(small_api: Api) -> None:

@@ -266,10 +266,15 @@ def test_a_tenant_that_calls_too_often_waits_and_no_other(slow_pace: Api) -> Non
         with slow_pace.client(key, headers={"X-Sandbox-Tenant": "calm" if key is keys[2] else "hasty"}) as client:
             return client.get("/api/v1/sandboxes")
 
-    answers = [look(keys[number % 2]) for number in range(5)]
-    assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
-    assert answers[-1].json()["code"] == "SANDBOX_RATE_LIMITED"
-    assert 0 < int(answers[-1].headers["Retry-After"]) <= 86_400
+    answers = [look(keys[number % 2]) for number in range(8)]
+    statuses = [answer.status_code for answer in answers]
+    assert statuses[:3] == [200, 200, 200]
+    # Beside what is counted in Redis, a process counts for itself while Redis does not answer at once.
+    assert 3 <= statuses.count(200) <= (3 if slow_pace.process is None else 6)
+    for answer in answers:
+        if answer.status_code != 200:
+            assert (answer.status_code, answer.json()["code"]) == (429, "SANDBOX_RATE_LIMITED")
+            assert 0 < int(answer.headers["Retry-After"]) <= 86_400
     assert look(keys[2]).status_code == 200
     with slow_pace.client() as operator:
         assert [operator.get("/api/v1/sandboxes").status_code for _ in range(5)] == [200] * 5

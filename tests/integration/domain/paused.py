@@ -56,7 +56,7 @@ class _Paused(_Watched):
         def work(connection: Connection) -> T:
             result = function(connection)
             self.worked.set()
-            assert self.go.wait(30)
+            assert self.go.wait(60)
             return result
 
         return self._db.write(function if self.go.is_set() else work)

@@ -13,7 +13,7 @@ def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     barrier = threading.Barrier(len(calls))
 
     def run(call: Callable[[], Any]) -> Any:
-        barrier.wait(30)
+        barrier.wait(60)
         try:
             return call()
         except Exception as error:

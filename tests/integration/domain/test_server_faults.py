@@ -84,7 +84,7 @@ def test_a_commit_whose_answer_is_lost_is_reported_as_unknown(far: Database, pro
     proxy.drop_answer_to(COMMIT[far.dialect])
     with pytest.raises(CommitUnknown):
         far.write(once)
-    assert proxy.dropped.wait(10)
+    assert proxy.dropped.wait(60)
     assert (len(calls), operations(near)) == (1, {"op"})
     assert far.read(probe) == 1
 
@@ -179,7 +179,7 @@ def test_deadlocks_are_repeated_and_never_shown(near: Database):
             update = text("UPDATE operations SET seen_us = seen_us + 1 WHERE op_id = :op")
             connection.execute(update, {"op": first})
             if len(calls) <= 2:
-                barrier.wait(10)
+                barrier.wait(60)
             connection.execute(update, {"op": second})
 
         near.write(move)
