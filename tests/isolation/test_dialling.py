@@ -90,7 +90,7 @@ json.dump(program["dial"](json.loads(sys.argv[3])), sys.stdout)
 
 def answers(*targets: dict[str, Any], seconds: float = 60) -> list[str]:
     """By the program alone, without a sandbox."""
-    words = [sys.executable, "-I", "-c", DIAL, PROGRAM, str(seconds), json.dumps(targets)]
+    words = [sys.executable, "-I", "-c", DIAL, str(PROGRAM), str(seconds), json.dumps(targets)]
     done = subprocess.run(words, capture_output=True, check=True)
     return [answer for answer, _ in json.loads(done.stdout)]
 
