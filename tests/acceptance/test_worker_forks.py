@@ -179,8 +179,7 @@ def test_what_a_killed_worker_left_in_the_object_store_is_removed(fleet: WorkerF
 
 def stored(fleet: WorkerFleet, s3: S3Server, name: str) -> list[Path]:
     """Objects of the copy."""
-    top = s3.files / str(fleet.settings.blobstore_bucket)
-    return [path for path in top.rglob(name) if "/copy/" in str(path) and path.is_file()]
+    return [path for path in s3.objects(str(fleet.settings.blobstore_bucket), name) if "/copy/" in str(path)]
 
 
 def test_what_sleeps_on_a_worker_that_is_full_wakes_elsewhere(fleet: WorkerFleet) -> None:

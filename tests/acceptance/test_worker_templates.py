@@ -84,7 +84,7 @@ def test_an_archive_that_was_changed_in_the_store_is_not_mounted(fleet: WorkerFl
     builder = fleet.ready("builder")
     fleet.run(builder, "mkdir /envs/t; echo good > /envs/t/file")
     call(fleet, builder, "build", name="t", source_path="/envs/t")
-    [archive] = (s3.files / bucket).rglob("*.tar")
+    [archive] = s3.objects(bucket, "*.tar")
     archive.write_bytes(archive.read_bytes().replace(b"good", b"evil"))
     fleet.start_worker("w2")
     user = fleet.ready("user")

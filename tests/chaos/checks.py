@@ -146,7 +146,7 @@ def _snapshots(fleet: ChaosFleet) -> Iterator[str]:
     fleet.services.db.write(lambda connection: connection.execute(late).close())
 
     def left() -> list[Path]:
-        return [path for path in fleet.bucket.glob("**/*.tar.zst") if "snapshots" in path.parts]
+        return [path for path in fleet.servers.s3.objects(fleet.bucket.name, "*.tar.zst") if "snapshots" in path.parts]
 
     with contextlib.suppress(AssertionError):
         until(lambda: not left(), REST_SECONDS)

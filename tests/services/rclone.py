@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sysconfig
+from fnmatch import fnmatch
 from pathlib import Path
 
 from tests.services.account import free_port, give, make_private, new_password, server_account
@@ -42,6 +44,11 @@ class S3Server:
             "SANDBOX_BLOBSTORE_ACCESS_KEY": self.access_key,
             "SANDBOX_BLOBSTORE_SECRET_KEY": self.secret_key,
         }
+
+    def objects(self, bucket: str, name: str = "*") -> list[Path]:
+        """Where it keeps those of the bucket whose last part is like ``name``, also while some come and go."""
+        found = (Path(path, file) for path, _, files in os.walk(self.files / bucket) for file in files)
+        return sorted(path for path in found if fnmatch(path.name, name))
 
     def start(self) -> None:
         """Returns when it accepts connections; a running server is left alone."""
