@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
+from sandloom.db.tables import execs
 from sandloom.errors import WorkerLost
 from sandloom.execs.states import ExecStatus
 from sandloom.ids import SandboxKey
@@ -50,12 +52,13 @@ def test_a_command_that_waits_too_long_ends_without_a_start(postgres_url: str, r
         route = fleet.ready()
         running = fleet.shell(route, "sleep 600")
         fleet.until_running(running)
-        # From here on nothing else waits.
-        beat = fleet.start_beat(SANDBOX_MAX_QUEUED_SECONDS="2")
         waiting = fleet.shell(route, "touch /workspace/started")
+        # As if it had waited for as long as it may.
+        waited = update(execs).where(execs.c.exec_id == waiting.exec_id).values(queued_us=1)
+        fleet.services.db.write(lambda connection: connection.execute(waited).close())
+        fleet.start_beat()
         record = fleet.ended(waiting)
         assert (record.status, record.reason) == (ExecStatus.TIMED_OUT, "queue_timeout")
-        beat.stop()
         fleet.exec_gateway.cancel(running, route.generation)
         fleet.ended(running)
         assert fleet.run(route, "ls -A /workspace").stdout == b""
