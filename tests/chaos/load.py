@@ -14,6 +14,8 @@ from tests.chaos.caller import MANY, Caller, Over
 LASTING_SECONDS = 75
 #: Long enough for a worker that is to be empty to look, and to move it out.
 REST_SECONDS = 4.0
+#: Long enough for a worker that is cut off meanwhile to be declared lost, so that the sandbox wakes elsewhere.
+SLEEP_SECONDS = 12.0
 _BEAT = "echo {id} $EPOCHREALTIME >> {beats}; sleep 0.2"
 _LASTING = (
     "trap '' TERM; (setsid bash -c 'while :; do " + _BEAT + "; done' &) ; while :; do " + _BEAT + "; done"
@@ -87,7 +89,7 @@ def suspend_and_resume(caller: Caller) -> None:
     caller.quiet()
     caller.box.suspend()
     if caller.rng.random() < 0.5:
-        caller.stop.wait(REST_SECONDS)
+        caller.stop.wait(SLEEP_SECONDS)
     caller.box.resume()
     caller.look_again()
 
@@ -97,7 +99,7 @@ def suspend_and_use(caller: Caller) -> None:
     caller.quiet()
     caller.box.suspend()
     if caller.rng.random() < 0.5:
-        caller.stop.wait(REST_SECONDS)
+        caller.stop.wait(SLEEP_SECONDS)
     with suppress(SandboxSuspended):
         caller.start("echo awake", b"awake\n")
     caller.look_again()
