@@ -16,6 +16,7 @@ from sandloom.execution.workspace import WorkspaceRoot
 from sandloom.ids import SandboxKey
 from sandloom.objects import open_object_store
 from sandloom.objects.s3 import Patience, S3Store
+from sandloom.sandboxes.loose import ANNOUNCED_SECONDS
 from sandloom.settings import Settings
 from tests.services.faulty import Fault, FaultyFront, faulty_front
 from tests.services.rclone import S3Server
@@ -120,6 +121,24 @@ def test_a_restore_replaces_what_is_there(settings: Settings, root: WorkspaceRoo
     assert not (top / "later").exists()
     assert (top / "a").exists()
     assert saved.is_there(KEY, name)
+
+
+def test_one_that_takes_too_long_is_given_up_before_others_remove_it(
+    settings: Settings, s3: S3Server, root: WorkspaceRoot, monkeypatch: pytest.MonkeyPatch
+):
+    """Maintenance takes it for left behind after so long: from then on nothing more may get into the store."""
+    filled(root)
+    if os.geteuid() != 0:
+        (Path(root.directories(KEY).workspace) / "closed").chmod(0o600)
+    assert snapshots.MAX_SECONDS == 110 * 60 < ANNOUNCED_SECONDS
+    saved = of(settings, root)
+    first = saved.save(KEY)
+    kept = objects(s3, settings)
+    monkeypatch.setattr(snapshots, "MAX_SECONDS", -1)
+    for begin in (lambda: saved.save(KEY), lambda: saved.duplicate(KEY, first, SandboxKey("default", "copy"), "token")):
+        with pytest.raises(ObjectStoreUnavailable, match="took too long"):
+            begin()
+    assert objects(s3, settings) == kept
 
 
 def test_a_snapshot_is_discarded_and_others_stay(settings: Settings, s3: S3Server, root: WorkspaceRoot):
