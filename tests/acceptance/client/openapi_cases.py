@@ -40,7 +40,8 @@ class Home:
 
     @classmethod
     def furnish(cls, client: Client) -> Home:
-        """Whatever became of it before."""
+        """Whatever became of it, and of what its tenant may have, before."""
+        client.tenant.set_quotas()
         box = client.sandbox("documented")
         box.files.mkdir("/workspace/tree/deep", parents=True)
         box.files.write("/workspace/file", "text\n")
