@@ -40,7 +40,7 @@ class Principal:
         if operators_only:
             raise NotFound
         if scope not in self.scopes:
-            raise KeyScopeMissing(scope=scope.value)
+            raise KeyScopeMissing.of(scope.value)
 
 
 class Authenticator:

@@ -9,7 +9,15 @@ from werkzeug.datastructures import MultiDict
 from sandloom.broker.api_keys import is_key_id
 from sandloom.contracts.refusals import Model, invalid, validated
 from sandloom.errors import MalformedRequest
-from sandloom.ids import RESERVED_NAMES, is_name, is_template_name, is_worker_id
+from sandloom.ids import (
+    NAME_RULE,
+    RESERVED_NAMES,
+    TEMPLATE_NAME_RULE,
+    WORKER_ID_RULE,
+    is_name,
+    is_template_name,
+    is_worker_id,
+)
 
 
 def check_query_text(query: bytes) -> None:
@@ -34,7 +42,7 @@ def check_name(field: str, value: str) -> str:
     """An id from the path; ``name`` is a template's, ``worker_id`` a worker's. Raises ValidationFailed."""
     if field == "name":
         if not is_template_name(value):
-            raise invalid(field, "must be 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit")
+            raise invalid(field, TEMPLATE_NAME_RULE)
         return value
     if field == "key_id":
         if not is_key_id(value):
@@ -42,9 +50,9 @@ def check_name(field: str, value: str) -> str:
         return value
     if field == "worker_id":
         if not is_worker_id(value):
-            raise invalid(field, "must be 1 to 128 of A-Z a-z 0-9 _ . -, beginning with a letter or digit")
+            raise invalid(field, WORKER_ID_RULE)
         return value
     if not is_name(value):
         reserved = f"; {', '.join(sorted(RESERVED_NAMES))} are reserved" if value in RESERVED_NAMES else ""
-        raise invalid(field, f"must be 3 to 128 of A-Z a-z 0-9 _ . : -{reserved}")
+        raise invalid(field, NAME_RULE + reserved)
     return value

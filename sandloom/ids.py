@@ -18,6 +18,10 @@ TEMPLATE_NAME_PATTERN = r"[a-z0-9][a-z0-9._-]{0,63}"
 _TEMPLATE = re.compile(rf"{TEMPLATE_NAME_PATTERN}\Z")
 WORKER_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 _WORKER = re.compile(WORKER_ID_PATTERN.replace("$", r"\Z"))
+#: The same in words, for those whose name was refused.
+NAME_RULE = "must be 3 to 128 of A-Z a-z 0-9 _ . : -"
+TEMPLATE_NAME_RULE = "must be 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit"
+WORKER_ID_RULE = "must be 1 to 128 of A-Z a-z 0-9 _ . -, beginning with a letter or digit"
 TENANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 _TENANT = re.compile(TENANT_PATTERN.replace("$", r"\Z"))
 

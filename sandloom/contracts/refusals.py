@@ -9,9 +9,18 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from sandloom.contracts.rest import ENV_NAME_PATTERN
+from sandloom.contracts.templates import TEMPLATE_REF_PATTERN, WHOLE_TEMPLATE_NAME_PATTERN
 from sandloom.errors import ValidationFailed
+from sandloom.ids import NAME_PATTERN, NAME_RULE, TEMPLATE_NAME_RULE
 
 Model = TypeVar("Model", bound=BaseModel)
+_RULES = {
+    NAME_PATTERN: NAME_RULE,
+    WHOLE_TEMPLATE_NAME_PATTERN: TEMPLATE_NAME_RULE,
+    TEMPLATE_REF_PATTERN: f"{TEMPLATE_NAME_RULE}; @sha256: and the digest's 64 digits may follow",
+    ENV_NAME_PATTERN: "must be of A-Z a-z 0-9 _, not beginning with a digit",
+}
 _MAX_ERRORS = 20
 _MAX_FIELD_CHARS = 300
 
@@ -37,12 +46,20 @@ def _failure(model: type[BaseModel], error: ValidationError) -> ValidationFailed
 
 def _entry(model: type[BaseModel], problem: Any) -> dict[str, str]:
     place: tuple[int | str, ...] = problem["loc"]
-    message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+    message = _in_words(str(problem["msg"]))
     if problem["type"] == "extra_forbidden":
         message = "is not a field" + _nearest(model, place)
+    elif problem["type"] == "missing":
+        message = "is missing"
     # A rule over the whole model names the field it is about in its message.
     field = ".".join(str(part) for part in place) or _named(model, message)
-    return {"field": field[:_MAX_FIELD_CHARS], "message": message}
+    return {"field": field[:_MAX_FIELD_CHARS], "message": message.removeprefix(f"{field} ")}
+
+
+def _in_words(message: str) -> str:
+    """What a value must be: nobody should have to read a regular expression."""
+    rule = _RULES.get(message.removeprefix("String should match pattern ").strip("'"))
+    return rule or re.sub(r"^(\w+ )?should ", "must ", message.removeprefix("Value error, "))
 
 
 def _named(model: type[BaseModel], message: str) -> str:

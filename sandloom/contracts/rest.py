@@ -43,7 +43,8 @@ ScopeId = Annotated[str, StringConstraints(min_length=1, max_length=191), AfterV
 ProfileId = Annotated[str, StringConstraints(min_length=1, max_length=64), AfterValidator(_storable)]
 Generation = Annotated[int, Field(ge=1, le=2**63 - 1, strict=True)]
 Argument = Annotated[str, StringConstraints(max_length=MAX_VALUE_CHARS), AfterValidator(_storable)]
-EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=256)]
+ENV_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
+EnvName = Annotated[str, StringConstraints(pattern=ENV_NAME_PATTERN, max_length=256)]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=64), AfterValidator(_storable)]
 LabelValue = Annotated[str, StringConstraints(max_length=256), AfterValidator(_storable)]
 #: Syntax is judged where the path is walked (400), so that every path error has one code.

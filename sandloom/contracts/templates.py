@@ -16,13 +16,13 @@ def _no_line_end(value: str) -> str:
     return value
 
 
+WHOLE_TEMPLATE_NAME_PATTERN = rf"^{TEMPLATE_NAME_PATTERN}$"
+TEMPLATE_REF_PATTERN = rf"^{TEMPLATE_NAME_PATTERN}(@sha256:[0-9a-f]{{64}})?$"
 TemplateName = Annotated[
-    str, StringConstraints(pattern=rf"^{TEMPLATE_NAME_PATTERN}$", max_length=64), AfterValidator(_no_line_end)
+    str, StringConstraints(pattern=WHOLE_TEMPLATE_NAME_PATTERN, max_length=64), AfterValidator(_no_line_end)
 ]
 TemplateRef = Annotated[
-    str,
-    StringConstraints(pattern=rf"^{TEMPLATE_NAME_PATTERN}(@sha256:[0-9a-f]{{64}})?$", max_length=136),
-    AfterValidator(_no_line_end),
+    str, StringConstraints(pattern=TEMPLATE_REF_PATTERN, max_length=136), AfterValidator(_no_line_end)
 ]
 
 

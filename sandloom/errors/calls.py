@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sandloom.errors.base import Category, SandloomError
 
@@ -53,6 +53,15 @@ class ValidationFailed(SandloomError):
     """A field of the request is not acceptable; 'errors' names it."""
 
     code, status, category = "VALIDATION_FAILED", 422, Category.CHANGE
+
+    def __init__(self, detail: str | None = None, **extra: Any) -> None:
+        super().__init__(detail, **extra)
+        # For the text, where there is no body to look into. An answer may hold anything.
+        given = extra.get("errors")
+        found = [entry for entry in given if isinstance(entry, dict)] if isinstance(given, list) else []
+        if found:
+            named = "; ".join(f"{entry.get('field') or 'the call'}: {entry.get('message')}" for entry in found)
+            self.args = (f"{self.detail.partition('; ')[0].rstrip('.')}: {named}",)
 
 
 class BodyTooLarge(SandloomError):

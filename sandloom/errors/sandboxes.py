@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from sandloom.errors.base import Category, SandloomError
 
 
@@ -24,7 +26,7 @@ class StaleGeneration(SandloomError):
 
 
 class ScopeMismatch(SandloomError):
-    """This sandbox id belongs to another workspace_scope_id."""
+    """This sandbox id belongs to another workspace_scope_id, for good; name that one, or choose another id."""
 
     code, status, category = "SANDBOX_SCOPE_MISMATCH", 409, Category.CHANGE
 
@@ -33,6 +35,10 @@ class NoWorkerAvailable(SandloomError):
     """No live worker of this profile has a free slot; try again, or add workers."""
 
     code, status, category, retryable = "NO_SANDBOX_WORKER_AVAILABLE", 503, Category.WAIT, True
+
+    @classmethod
+    def of(cls, profile_id: str) -> Self:
+        return cls(f"No live worker of the profile '{profile_id}' has a free slot.", retry_after_seconds=5)
 
 
 class WorkerLost(SandloomError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from sandloom.errors.base import Category, SandloomError
 
 
@@ -12,13 +14,17 @@ class KeyNotFound(SandloomError):
 
 
 class KeyScopeMissing(SandloomError):
-    """The key was not given the scope that this call needs; 'scope' names it."""
+    """The key was not given the scope that this call needs; have a key made that has it."""
 
     code, status, category = "SANDBOX_KEY_SCOPE_MISSING", 403, Category.CHANGE
 
+    @classmethod
+    def of(cls, scope: str) -> Self:
+        return cls(f"The key was not given the scope '{scope}'.", scope=scope)
+
 
 class QuotaExceeded(SandloomError):
-    """The tenant has as much as it may have; 'quota' names which, 'limit' and 'used' are its numbers."""
+    """The tenant has as much as it may have; give some back, or ask whoever runs the service for more."""
 
     code, status, category = "SANDBOX_QUOTA_EXCEEDED", 429, Category.WAIT
 

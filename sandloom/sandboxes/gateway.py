@@ -74,7 +74,7 @@ class SandboxGateway:
         else:
             queue = next(iter(self._suspensions.takers(source.profile_id)), "")
             if not queue:
-                raise NoWorkerAvailable(retry_after_seconds=5)
+                raise NoWorkerAvailable.of(source.profile_id)
         arguments = {"generation": generation, "copy_id": copy_id, "workspace_scope_id": scope}
         answer = self._ask(queue, "sandloom.fork", key, arguments, FORK_TIMEOUT_SECONDS)
         copy = self._sandboxes.current(SandboxKey(key.tenant_id, copy_id), answer["generation"])

@@ -286,7 +286,7 @@ class Sandboxes:
         profile = self._policy.profile(profile_id)
         worker = repository.place(connection, repository.candidates(connection, profile), self._loads, race)
         if worker is None:
-            raise NoWorkerAvailable(retry_after_seconds=5)
+            raise NoWorkerAvailable.of(profile_id)
         uid = repository.free_uid(connection, worker, race.scatter_uids)
         assignment.assign(connection, key, row, worker, uid, by, scope=scope, profile_id=profile_id)
         assigned = repository.fetch(connection, key)

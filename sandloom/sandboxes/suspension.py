@@ -203,7 +203,7 @@ class Suspensions:
             self._wake(connection, row, worker, uid, workspace, by)
             return
         if workspace is Workspace.RESTORED:
-            raise NoWorkerAvailable(retry_after_seconds=5)
+            raise NoWorkerAvailable.of(row.profile_id)
         if there and not elsewhere:
             worker = repository.reserve_at_home(connection, row.worker_id, row.owner_epoch)
         if worker is not None:

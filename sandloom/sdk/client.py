@@ -37,10 +37,13 @@ class Client:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """Reads SANDBOX_BASE_URL, SANDBOX_API_KEY or SANDBOX_INTERNAL_TOKEN, and SANDBOX_TENANT."""
+        """Reads SANDBOX_BASE_URL (or SANDBOX_PORT, of this machine), SANDBOX_API_KEY or SANDBOX_INTERNAL_TOKEN, and
+        SANDBOX_TENANT. Raises SettingsInvalid."""
         source = os.environ if environ is None else environ
+        port = source.get("SANDBOX_PORT")
+        url = source.get("SANDBOX_BASE_URL") or (f"http://127.0.0.1:{port}" if port else DEFAULT_URL)
         token = source.get("SANDBOX_API_KEY") or source.get("SANDBOX_INTERNAL_TOKEN") or ""
-        return cls(source.get("SANDBOX_BASE_URL") or DEFAULT_URL, token, tenant=source.get("SANDBOX_TENANT") or None)
+        return cls(url, token, tenant=source.get("SANDBOX_TENANT") or None)
 
     def sandbox(
         self,

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 import httpx
 
-from sandloom.errors import SandloomError, Unavailable
+from sandloom.errors import SandloomError, SettingsInvalid, Unauthorized, Unavailable
 
 API = "/api/v1"
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -25,6 +25,11 @@ class ClientOptions(TypedDict):
 
 
 def client_options(base_url: str, token: str, tenant: str | None, timeout_seconds: float) -> ClientOptions:
+    """Raises SettingsInvalid, which never shows a value: an address may hold a password too."""
+    _check_address(base_url)
+    for what, value in (("the token (SANDBOX_API_KEY, SANDBOX_INTERNAL_TOKEN)", token), ("SANDBOX_TENANT", tenant)):
+        if not all("!" <= char <= "~" for char in value or ""):
+            raise SettingsInvalid(f"{what} must be of visible ASCII characters, without spaces and line breaks")
     # Without a token the service says how to send one.
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     if tenant is not None:
@@ -36,6 +41,18 @@ def client_options(base_url: str, token: str, tenant: str | None, timeout_second
         "limits": httpx.Limits(max_connections=None, max_keepalive_connections=32),
         "trust_env": trusted_environment(base_url),
     }
+
+
+def _check_address(base_url: str) -> None:
+    try:
+        url = httpx.URL(base_url)
+        fits = url.scheme in ("http", "https") and bool(url.host) and not url.path.rstrip("/").endswith(API)
+    except httpx.InvalidURL:
+        fits = False
+    if not fits:
+        raise SettingsInvalid(
+            f"the service's address (SANDBOX_BASE_URL) must be http:// or https:// with a host, and without {API}"
+        )
 
 
 def timeout(seconds: float) -> httpx.Timeout:
@@ -64,9 +81,12 @@ def problem_of(response: httpx.Response) -> SandloomError:
     if retry_after.isdigit():
         extra["retry_after_seconds"] = int(retry_after)
     error = SandloomError.from_problem({**extra, **body})
-    fields = "".join(f"; {found['field']} {found['message']}" for found in error.extra.get("errors") or ())
-    told = error.detail if error.remedy in error.detail else f"{error.detail} – {error.remedy}"
-    error.args = (told + fields,)
+    if str(error) == error.detail and error.remedy not in error.detail:
+        error.args = (f"{error.detail} – {error.remedy}",)
+    if isinstance(error, Unauthorized) and "Authorization" not in response.request.headers:
+        error.args = (
+            f"{error}; this client has no token: set SANDBOX_API_KEY or SANDBOX_INTERNAL_TOKEN, or give it one",
+        )
     return error
 
 

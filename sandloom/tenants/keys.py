@@ -95,7 +95,7 @@ class Keys:
         if key is None or not key.usable:
             raise EnvelopeRefused("the message names a key that is not known here")
         if KeyScope.TASKS not in key.scopes:
-            raise KeyScopeMissing(scope=KeyScope.TASKS.value)
+            raise KeyScopeMissing.of(KeyScope.TASKS.value)
 
     def _find(self, key_id: str) -> ApiKey | None:
         row = self._db.read(lambda connection: connection.execute(_KEYS.where(_k.key_id == key_id)).one_or_none())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from sandloom.errors import REGISTRY, SandloomError, Unavailable, ValidationFailed
+from sandloom import Client
+from sandloom.errors import REGISTRY, SandloomError, SettingsInvalid, Unauthorized, Unavailable, ValidationFailed
 from sandloom.sdk.http import client_options, problem_of
 from sandloom.sdk.transport import Transport
 
@@ -55,10 +56,54 @@ def test_nobody_there_is_unavailable_and_names_the_address_without_the_token() -
 
 
 def test_fields_that_were_refused_are_in_the_text() -> None:
-    sent = ValidationFailed(errors=[{"field": "exec_scope", "message": "String should have at least 3 characters"}])
-    assert str(problem_of(_response(422, json=sent.to_problem()))).endswith(
-        "; exec_scope String should have at least 3 characters"
+    sent = ValidationFailed(errors=[{"field": "exec_scope", "message": "must have at least 3 characters"}])
+    assert str(problem_of(_response(422, json=sent.to_problem()))) == (
+        "A field of the request is not acceptable: exec_scope: must have at least 3 characters"
     )
+
+
+@pytest.mark.parametrize("errors", [None, "no list", [None, 5], [{}], {"field": "x"}])
+def test_a_refusal_may_list_anything(errors: object) -> None:
+    problem = {"code": "VALIDATION_FAILED", "detail": "refused", "errors": errors}
+    assert str(problem_of(_response(422, json=problem))).startswith("refused")
+
+
+def test_without_a_token_the_error_says_where_one_is_looked_for() -> None:
+    refused = _response(401, json=Unauthorized().to_problem())
+    assert "SANDBOX_API_KEY" in str(problem_of(refused))
+    refused.request.headers["Authorization"] = "Bearer wrong"
+    assert "SANDBOX_API_KEY" not in str(problem_of(refused))
+
+
+SECRET = "se\u00a7ret"
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "tenant"),
+    [
+        *(
+            (url, "t", None)
+            for url in ("127.0.0.1:8080", "", "http://", "ftp://host", "http://host:port", "http://h\n")
+        ),
+        ("http://user:password@host:port", "t", None),
+        ("http://host/api/v1", "t", None),
+        *(("http://host", token, None) for token in (SECRET, "secret\nsecret", "secret secret")),
+        ("http://host", "t", "ten\r\nant"),
+    ],
+)
+def test_what_cannot_be_an_address_or_a_token_is_refused_and_not_shown(
+    url: str, token: str, tenant: str | None
+) -> None:
+    with pytest.raises(SettingsInvalid, match="SANDBOX_") as caught:
+        Client(url, token, tenant=tenant)
+    assert not any(shown in str(caught.value) for shown in ("secret", SECRET, "password"))
+
+
+def test_the_environment_may_name_a_port_of_this_machine() -> None:
+    with Client.from_env({"SANDBOX_PORT": "8181"}) as client:
+        assert client.base_url == "http://127.0.0.1:8181"
+    with pytest.raises(SettingsInvalid):
+        Client.from_env({"SANDBOX_PORT": "abc"})
 
 
 def test_without_a_token_none_is_sent() -> None:
