@@ -69,7 +69,7 @@ class Batch:
         content = path.read_bytes()
         self.digest = hashlib.sha256(content).hexdigest()
         self.jobs, problems = parse(content.splitlines(keepends=True))
-        problems = problems or graph.check(self.jobs) or [*_missing_inputs(self.jobs, path.parent)]
+        problems += [*graph.check(self.jobs), *_missing_inputs(self.jobs, path.parent)]
         if problems:
             lines = [str(problem) for problem in sorted(problems, key=lambda problem: problem.line)]
             count = "one problem" if len(lines) == 1 else f"{len(lines)} problems"
@@ -224,5 +224,5 @@ def _missing_inputs(jobs: Sequence[Job], directory: Path) -> Iterator[Problem]:
     for job in jobs:
         for place, local in job.inputs.items():
             path = directory / local
-            if not path.is_file() or not os.access(path, os.R_OK):
+            if not os.path.isfile(path) or not os.access(path, os.R_OK):
                 yield Problem(job.line, f"inputs.{place}", f"{local} is not a file that can be read")

@@ -153,6 +153,27 @@ def test_a_bad_line_is_told_before_anything_runs(sandloom: Run, tmp_path: Path, 
     assert os.listdir(tmp_path) == ["jobs.jsonl"]
 
 
+def test_all_that_is_wrong_is_told_at_once(sandloom: Run, tmp_path: Path) -> None:
+    write_jobs(
+        tmp_path / "jobs.jsonl",
+        {"id": "a", "argv": "x", "inputs": {"in": "not-there"}},
+        {"id": "b", "argv": ["true"], "depends_on": ["a", "unknown"]},
+        {"id": "b", "argv": ["true"]},
+        {"id": "c", "argv": ["true"], "depends_on": ["c"], "inputs": {"in": "x" * 300}},
+    )
+    done = sandloom("batch", "run", "jobs.jsonl")
+    *told, last = done.stderr.splitlines()
+    assert [line.split(": ")[1:3] for line in told] == [
+        ["line 1", "argv"],
+        ["line 1", "inputs./workspace/in"],
+        ["line 2", "depends_on"],
+        ["line 3", "id"],
+        ["line 4", "depends_on"],
+        ["line 4", "inputs./workspace/in"],
+    ]
+    assert (done.returncode, "6 problems; nothing was run" in last) == (2, True)
+
+
 def test_a_service_that_is_not_there_or_refuses_ends_the_run_not_the_jobs(
     tmp_path: Path, sandloom: Run, environment: dict[str, str]
 ) -> None:
