@@ -195,7 +195,7 @@ def test_where_nothing_can_be_run_nothing_is_left_behind(
 
 
 def test_the_example_runs_and_is_resumed_by_running_it_again(environment: dict[str, str], tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "examples" / "batch.py")]
+    command = [sys.executable, str(ROOT / "examples" / "batch.py"), "made"]
     for _ in range(2):
         done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -204,3 +204,4 @@ def test_the_example_runs_and_is_resumed_by_running_it_again(environment: dict[s
         ]  # fmt: skip
         assert "report.txt: 'fine\\n'" in done.stdout
         assert done.stdout.endswith("6 jobs, 6 succeeded\n")
+        assert os.listdir(tmp_path) == ["made"]
