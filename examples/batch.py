@@ -1,6 +1,6 @@
 """A batch over REST: four pieces of work side by side, and one that waits for them and shares their sandbox's files.
 
-    SANDBOX_BASE_URL=http://127.0.0.1:8080 SANDBOX_INTERNAL_TOKEN=… python3 examples/batch.py [DIRECTORY]
+    SANDBOX_BASE_URL=http://127.0.0.1:8080 SANDBOX_INTERNAL_TOKEN=… .venv/bin/python examples/batch.py [DIRECTORY]
 
 Its files go to DIRECTORY, else to ``var/example-batch`` of the checkout. Ended at any moment, it goes on where it was
 when it is started again with the same directory; once everything has run, that shows the results again.

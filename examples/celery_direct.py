@@ -1,9 +1,9 @@
 """Commands as Celery tasks, without REST in between: a group, a chord, a chain.
 
-    SANDBOX_BROKER_URL=redis://… SANDBOX_INTERNAL_TOKEN=… python3 examples/celery_direct.py
+    SANDBOX_BROKER_URL=redis://… SANDBOX_INTERNAL_TOKEN=… .venv/bin/python examples/celery_direct.py
 
-Needs ``pip install sandloom[fleet]`` and a fleet, such as that of ``make fleet``: the embedded service has its broker
-inside its own process.
+Needs the extra ``sandloom[fleet]``, which a checkout's ``.venv`` has, and a fleet, such as that of ``make fleet``: the
+embedded service has its broker inside its own process.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def _way(invocation: Invocation, via: str, scope: str, concurrency: int) -> Way:
         from sandloom.batch.celery import CeleryWay
         from sandloom.direct import Fleet
     except ImportError:
-        raise Stop("--via celery needs the packages of a fleet's client: pip install 'sandloom[fleet]'") from None
+        raise Stop("--via celery needs the extra sandloom[fleet]; the README says how to install it") from None
     environ = with_fallback(invocation)
     broker = environ.get("SANDBOX_BROKER_URL")
     if not broker:
