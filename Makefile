@@ -65,7 +65,7 @@ lock:
 	@scripts/lock --upgrade
 
 wheel:
-	@scripts/bootstrap dev
+	@scripts/bootstrap server
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 clean:
