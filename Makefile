@@ -15,6 +15,7 @@ help:
 	@echo 'make lint         ruff, mypy --strict, import direction'
 	@echo 'make bench        measures what a command costs;  ARGS=--full also what a worker costs'
 	@echo 'make fleet        two API replicas, three workers, beat and Flower over PostgreSQL, Redis and S3'
+	@echo 'make wheel        dist/sandloom-*.whl, the client for other projects'
 	@echo 'make lock         pins the newest allowed dependencies again'
 
 demo:
@@ -64,7 +65,7 @@ lock:
 	@scripts/lock --upgrade
 
 wheel:
-	@scripts/bootstrap dev
+	@scripts/bootstrap server
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 clean:

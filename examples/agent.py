@@ -1,8 +1,9 @@
-"""An agent of Pydantic AI that works in a sandbox: ``pip install 'sandloom[pydantic-ai]'``.
+"""An agent of Pydantic AI that works in a sandbox.
 
-    SANDBOX_BASE_URL=http://127.0.0.1:8080 SANDBOX_INTERNAL_TOKEN=… MODEL=openai:gpt-5 python3 examples/agent.py
+    SANDBOX_BASE_URL=http://127.0.0.1:8080 SANDBOX_INTERNAL_TOKEN=… .venv/bin/python examples/agent.py
 
-Without MODEL a script stands in for one, so that the example runs without a key.
+Needs the extra ``sandloom[pydantic-ai]``: ``.venv/bin/pip install -e '.[pydantic-ai]'`` in a checkout.
+MODEL names a model, as in ``openai:gpt-5``; without it a script stands in for one, so that no key is needed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Several sandboxes at once, in one thread.
 
-SANDBOX_BASE_URL=http://127.0.0.1:8080 SANDBOX_INTERNAL_TOKEN=… python3 examples/async_sdk.py
+SANDBOX_BASE_URL=http://127.0.0.1:8080 SANDBOX_INTERNAL_TOKEN=… .venv/bin/python examples/async_sdk.py
 """
 
 from __future__ import annotations

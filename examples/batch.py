@@ -1,8 +1,9 @@
 """A batch over REST: four pieces of work side by side, and one that waits for them and shares their sandbox's files.
 
-SANDBOX_BASE_URL=http://127.0.0.1:8080 SANDBOX_INTERNAL_TOKEN=… python3 examples/batch.py
+    SANDBOX_BASE_URL=http://127.0.0.1:8080 SANDBOX_INTERNAL_TOKEN=… .venv/bin/python examples/batch.py [DIRECTORY]
 
-Ended at any moment, it goes on where it was when it is started again in the same directory.
+Its files go to DIRECTORY, else to ``var/example-batch`` of the checkout. Ended at any moment, it goes on where it was
+when it is started again with the same directory; once everything has run, that shows the results again.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from sandloom import Client
 from sandloom.batch.batch import Batch, Options
 from sandloom.batch.rest import RestWay
 
-JOBS = Path("example-jobs.jsonl")
+DIRECTORY = Path(__file__).parents[1] / "var" / "example-batch"
 COUNT = "import sys; print(sum(n for n in range(int(sys.argv[1])) if n % 3 == 0))"
 
 
-def write_jobs() -> None:
+def write_jobs(path: Path) -> None:
     parts = [
         {"id": f"part-{number}", "argv": ["python3", "-c", COUNT, str(number * 1000)], "labels": {"kind": "part"}}
         for number in range(1, 5)
@@ -33,21 +34,24 @@ def write_jobs() -> None:
         "depends_on": ["collect", *(part["id"] for part in parts)],
         "outputs": ["report.txt"],
     }
-    JOBS.write_text("".join(json.dumps(job) + "\n" for job in [*parts, collect, report]), "utf-8")
+    path.write_text("".join(json.dumps(job) + "\n" for job in [*parts, collect, report]), "utf-8")
 
 
 def main() -> int:
-    write_jobs()
+    directory = Path(sys.argv[1]) if len(sys.argv) > 1 else DIRECTORY
+    directory.mkdir(parents=True, exist_ok=True)
+    jobs = directory / "jobs.jsonl"
+    write_jobs(jobs)
     options = Options(
-        results=Path("example-results.jsonl"),
-        outputs=Path("example-outputs"),
-        junit=Path("example-junit.xml"),
+        results=directory / "results.jsonl",
+        outputs=directory / "outputs",
+        junit=directory / "junit.xml",
         concurrency=3,
         resume=True,
     )
     way = RestWay(Client.from_env(), scope="example")
     try:
-        summary = Batch(JOBS).run(way, options, on_failure=lambda result: print("failed:", result["id"]))
+        summary = Batch(jobs).run(way, options, on_failure=lambda result: print("failed:", result["id"]))
     finally:
         way.close()
     results = {each["id"]: each for each in map(json.loads, options.results.read_text("utf-8").splitlines())}

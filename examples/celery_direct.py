@@ -1,14 +1,15 @@
 """Commands as Celery tasks, without REST in between: a group, a chord, a chain.
 
-    SANDBOX_BROKER_URL=redis://… SANDBOX_INTERNAL_TOKEN=… python3 examples/celery_direct.py
+    SANDBOX_BROKER_URL=redis://… SANDBOX_INTERNAL_TOKEN=… .venv/bin/python examples/celery_direct.py
 
-Needs ``pip install sandloom[fleet]`` and a fleet, such as that of ``make fleet``: the embedded service has its broker
-inside its own process.
+Needs the extra ``sandloom[fleet]``, which a checkout's ``.venv`` has, and a fleet, such as that of ``make fleet``: the
+embedded service has its broker inside its own process.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 
 from celery import chain, chord, group
@@ -20,10 +21,16 @@ TOTAL = "import glob; print(sum(int(open(name).read()) for name in glob.glob('pa
 LONGEST_SECONDS = 120
 
 
-def main() -> None:
+def main() -> int:
+    broker_url = os.environ.get("SANDBOX_BROKER_URL")
+    token = os.environ.get("SANDBOX_API_KEY") or os.environ.get("SANDBOX_INTERNAL_TOKEN")
+    if not broker_url or not token:
+        needed = "SANDBOX_API_KEY or SANDBOX_INTERNAL_TOKEN" if broker_url else "SANDBOX_BROKER_URL, that of a fleet"
+        print(f"celery_direct.py needs {needed}", file=sys.stderr)
+        return 2
     fleet = Fleet(
-        os.environ["SANDBOX_BROKER_URL"],
-        api_key=os.environ.get("SANDBOX_API_KEY") or os.environ["SANDBOX_INTERNAL_TOKEN"],
+        broker_url,
+        api_key=token,
         result_backend=os.environ.get("SANDBOX_RESULT_BACKEND"),
         namespace=os.environ.get("SANDBOX_BROKER_NAMESPACE", "sandloom"),
     )
@@ -53,7 +60,8 @@ def main() -> None:
     beside = box.run(["echo", "goes on"], exec_scope="beside")
     print(f"beside the revoked one: {beside.stdout.strip()}, released: {box.release()}")
     fleet.close()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,9 +1,9 @@
 """The tools over MCP, driven by the official client as an agent's host would.
 
-    SANDBOX_BASE_URL=http://127.0.0.1:8080 SANDBOX_INTERNAL_TOKEN=… python3 examples/mcp_tools.py [--stdio]
+    SANDBOX_BASE_URL=http://127.0.0.1:8080 SANDBOX_INTERNAL_TOKEN=… .venv/bin/python examples/mcp_tools.py [--stdio]
 
-Needs ``pip install 'sandloom[mcp]'``. With ``--stdio`` the client starts ``sandloom mcp``; otherwise it speaks to the
-API.
+Needs the extra ``sandloom[mcp]``, which a checkout's ``.venv`` has. With ``--stdio`` the client starts
+``sandloom mcp``; otherwise it speaks to the API.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A sandbox from Python: files, commands, folders, errors.
 
-    SANDBOX_BASE_URL=http://127.0.0.1:8080 SANDBOX_INTERNAL_TOKEN=… python3 examples/sdk.py
+    SANDBOX_BASE_URL=http://127.0.0.1:8080 SANDBOX_INTERNAL_TOKEN=… .venv/bin/python examples/sdk.py
 
-``pip install sandloom`` is all it needs; ``sandloom up`` in a checkout starts a service.
+Needs the package without extras; ``sandloom up`` in a checkout starts a service.
 """
 
 from __future__ import annotations

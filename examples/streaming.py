@@ -1,6 +1,6 @@
 """A command that is followed while it runs, left, and taken up again by another client.
 
-SANDBOX_BASE_URL=http://127.0.0.1:8080 SANDBOX_INTERNAL_TOKEN=… python3 examples/streaming.py
+SANDBOX_BASE_URL=http://127.0.0.1:8080 SANDBOX_INTERNAL_TOKEN=… .venv/bin/python examples/streaming.py
 """
 
 from __future__ import annotations

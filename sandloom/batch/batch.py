@@ -24,8 +24,8 @@ from sandloom.batch.progress import Meter, Progress
 from sandloom.batch.results import of_skip
 from sandloom.batch.retries import Retries
 from sandloom.batch.runner import Runner
-from sandloom.batch.ways import Way
-from sandloom.errors import BatchInvalid
+from sandloom.batch.ways import Names, Way
+from sandloom.errors import BatchInvalid, SandloomError
 
 Document = Mapping[str, Any]
 
@@ -69,7 +69,7 @@ class Batch:
         content = path.read_bytes()
         self.digest = hashlib.sha256(content).hexdigest()
         self.jobs, problems = parse(content.splitlines(keepends=True))
-        problems = problems or graph.check(self.jobs) or [*_missing_inputs(self.jobs, path.parent)]
+        problems += [*graph.check(self.jobs), *_missing_inputs(self.jobs, path.parent)]
         if problems:
             lines = [str(problem) for problem in sorted(problems, key=lambda problem: problem.line)]
             count = "one problem" if len(lines) == 1 else f"{len(lines)} problems"
@@ -88,10 +88,12 @@ class Batch:
         """To the end of every job. Both callbacks are called by this thread, ``on_progress`` about twice a second.
 
         Raises BatchInvalid when the journal forbids it, and Unavailable or Unauthorized when the service cannot be
-        used: another run with ``resume`` then goes on, as after any other end of this process.
+        used: another run with ``resume`` then goes on, as after any other end of this process. An error with an
+        ``exit_code`` of 2 left everything as it was.
         """
         if self.path.resolve() in {path.resolve() for path in (options.results, options.junit) if path is not None}:
             raise BatchInvalid(f"{self.path} holds the jobs; results need another file")
+        _reach(way)
         journal = Journal.open(
             options.journal,
             jobs_digest=f"{self.digest} {way.scope}",
@@ -204,6 +206,16 @@ def write_junit(path: Path, name: str, results: Path, summary: Summary) -> None:
         draft.unlink(missing_ok=True)
 
 
+def _reach(way: Way) -> None:
+    """Whether there is a service that takes the token, by the record of an exec that nobody has."""
+    name = f"none-{secrets.token_hex(6)}"
+    try:
+        way.find(Names(name, name))
+    except SandloomError as error:
+        error.exit_code = 2  # type: ignore[attr-defined]
+        raise
+
+
 def _restored(plan: Plan, history: History) -> list[Final]:
     try:
         return plan.restore(history.entries)
@@ -224,5 +236,5 @@ def _missing_inputs(jobs: Sequence[Job], directory: Path) -> Iterator[Problem]:
     for job in jobs:
         for place, local in job.inputs.items():
             path = directory / local
-            if not path.is_file() or not os.access(path, os.R_OK):
+            if not os.path.isfile(path) or not os.access(path, os.R_OK):
                 yield Problem(job.line, f"inputs.{place}", f"{local} is not a file that can be read")

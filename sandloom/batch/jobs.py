@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
@@ -92,34 +92,42 @@ class JobLine(Body):
     retry_on: frozenset[Annotated[str, AfterValidator(_retryable)]] | None = None
 
 
+Model = TypeVar("Model", bound=Body)
 FIELDS: Final = frozenset(JobLine.model_fields) | COMMAND_FIELDS
 
 
 def parse(lines: Iterable[bytes]) -> tuple[list[Job], list[Problem]]:
-    """Every job that is well formed, and every problem; blank lines are left out."""
+    """Every job, and every problem; blank lines are left out.
+
+    A line with problems is a job too when its id can be read, without the fields that cannot: to be checked against
+    the others, not to be run.
+    """
     jobs: list[Job] = []
     problems: list[Problem] = []
     for number, line in enumerate(lines, 1):
-        if line.strip():
-            found = _parse_line(number, line)
-            jobs.append(found) if isinstance(found, Job) else problems.extend(found)
+        if not line.strip():
+            continue
+        value = _object(line)
+        if isinstance(value, str):
+            problems.append(Problem(number, "", value))
+        elif job := _job(number, value, problems):
+            jobs.append(job)
     return jobs, problems
 
 
-def _parse_line(number: int, line: bytes) -> Job | list[Problem]:
+def _object(line: bytes) -> dict[str, Any] | str:
+    """Or what the line is instead."""
     if len(line) > MAX_LINE_BYTES:
-        return [Problem(number, "", f"is longer than {MAX_LINE_BYTES} bytes")]
+        return f"is longer than {MAX_LINE_BYTES} bytes"
     try:
         value = json.loads(line.decode("utf-8"), object_pairs_hook=_once)
     except UnicodeDecodeError as error:
-        return [Problem(number, "", f"is not UTF-8 at byte {error.start}")]
+        return f"is not UTF-8 at byte {error.start}"
     except RecursionError:
-        return [Problem(number, "", "is nested too deeply")]
+        return "is nested too deeply"
     except ValueError as error:
-        return [Problem(number, "", f"is not JSON: {error}")]
-    if not isinstance(value, dict):
-        return [Problem(number, "", "is not a JSON object")]
-    return _job(number, value)
+        return f"is not JSON: {error}"
+    return value if isinstance(value, dict) else "is not a JSON object"
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -130,19 +138,19 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _job(number: int, value: dict[str, Any]) -> Job | list[Problem]:
-    problems = [Problem(number, name, _unknown(name)) for name in value if name not in FIELDS]
+def _job(number: int, value: dict[str, Any], problems: list[Problem]) -> Job | None:
+    problems += (Problem(number, name, _unknown(name)) for name in value if name not in FIELDS)
     own = {name: item for name, item in value.items() if name in JobLine.model_fields}
     command = {name: item for name, item in value.items() if name in COMMAND_FIELDS}
-    parsed = _checked(JobLine, own, number, problems)
+    parsed = _own_fields(number, own, problems)
     if ("script" in value) == ("argv" in value):
         problems.append(Problem(number, "argv", "give argv or script, one of the two"))
     elif isinstance(script := value.get("script"), str):
         command["argv"] = ["sh", "-c", script]
     if "argv" in command:
         _check_command(number, command, "argv" if "argv" in value else "script", problems)
-    if problems or not isinstance(parsed, JobLine):
-        return problems
+    if parsed is None:
+        return None
     return Job(
         id=parsed.id,
         line=number,
@@ -157,9 +165,20 @@ def _job(number: int, value: dict[str, Any]) -> Job | list[Problem]:
     )
 
 
+def _own_fields(number: int, own: dict[str, Any], problems: list[Problem]) -> JobLine | None:
+    """Those that can be read; None without an id."""
+    wrong: list[Problem] = []
+    parsed = _checked(JobLine, own, number, wrong)
+    if wrong:
+        bad = {problem.field.partition(".")[0] for problem in wrong}
+        parsed = _checked(JobLine, {name: item for name, item in own.items() if name not in bad}, number, [])
+    problems += wrong
+    return parsed
+
+
 def _check_command(number: int, command: dict[str, Any], argv_name: str, problems: list[Problem]) -> None:
     body = _checked(ExecBody, {"exec_id": "job", "generation": 1, **command}, number, problems, {"argv": argv_name})
-    if not isinstance(body, ExecBody):
+    if body is None:
         return
     if owned := owned_names(body.env):
         problems.append(Problem(number, f"env.{owned[0]}", "the runtime owns this name, so a job must not set it"))
@@ -168,12 +187,12 @@ def _check_command(number: int, command: dict[str, Any], argv_name: str, problem
 
 
 def _checked(
-    model: type[Body],
+    model: type[Model],
     value: dict[str, Any],
     number: int,
     problems: list[Problem],
     names: Mapping[str, str] | None = None,
-) -> Body | None:
+) -> Model | None:
     """The model, or None and one problem per field; a message never holds a value."""
     try:
         return model.model_validate(value)

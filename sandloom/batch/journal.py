@@ -48,9 +48,13 @@ class Journal:
     def open(cls, path: Path, *, jobs_digest: str, new_batch: str, resume: bool) -> Self:
         """The journal of an earlier run when ``resume`` and there is one, else a new one for ``new_batch``.
 
-        Raises BatchInvalid when there is one and it is not to be resumed, or is of other jobs, or in use.
+        Raises BatchInvalid when there is one and it is not to be resumed, or is of other jobs, or in use, and where
+        none can be made.
         """
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise BatchInvalid(f"{path} cannot be written: {error.strerror}; choose another --out.") from None
         try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,7 +75,11 @@ class Journal:
             if header.get("v") != VERSION or not isinstance(header.get("batch"), str):
                 raise BatchInvalid(f"{path} is not a journal of this release.")
             if header.get("jobs") != jobs_digest:
-                raise BatchInvalid(f"{path} is of other jobs or another scope: something has changed since that run.")
+                raise BatchInvalid(
+                    f"{path} is of other jobs or another scope: something has changed since that run. Put the file of"
+                    " jobs and --scope back as they were to go on with it, choose another --out, or delete it to run"
+                    " every job as it is now."
+                )
             return cls(path, file, header["batch"])
         except BaseException:
             os.close(file)

@@ -67,7 +67,7 @@ class Plan:
         self._retries = retries
         self._jobs = {job.id: job for job in jobs}
         self._place = {job.id: index for index, job in enumerate(jobs)}
-        self._dependents = dependents(jobs)
+        self._dependents = dependents({job.id: job.depends_on for job in jobs})
         self._missing = {job.id: len(job.depends_on) for job in jobs}
         self._attempts = dict.fromkeys(self._jobs, 0)
         self.states = dict.fromkeys(self._jobs, State.HELD)

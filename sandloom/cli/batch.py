@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sandloom.cli.connection import access, connect, with_fallback
-from sandloom.cli.invocation import Invocation, Stop
-from sandloom.cli.output import json_option, print_json, printable
+from sandloom.cli.invocation import Invocation, Stop, local_faults
+from sandloom.cli.output import exit_code_of, json_option, print_json, printable
 
 if TYPE_CHECKING:
     from sandloom.batch.batch import Options
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 #: As many threads and connections.
 MOST_AT_ONCE = 512
 _INTERRUPTED = 130
+_NOTHING_RUN = 2
 
 
 @click.group("batch")
@@ -81,20 +82,24 @@ def run(
         resume=resume,
     )
     try:
-        loaded = Batch(jobs)
+        with local_faults():
+            loaded = Batch(jobs)
     except BatchInvalid as error:
         for problem in error.extra.get("problems", ()):
             click.echo(printable(f"{jobs}: {problem}"), err=True)
         raise
     with ExitStack() as stack:
-        way = _way(invocation, via, scope, concurrency)
+        try:
+            way = _way(invocation, via, scope, concurrency)
+        except Stop as error:
+            raise Stop(error.message, _NOTHING_RUN) from None
         stack.callback(way.close)
         return _run(loaded, way, options, as_json)
 
 
 def _run(loaded: Any, way: Way, options: Options, as_json: bool) -> int:
     from sandloom.cli.batch_display import display
-    from sandloom.errors import Unauthorized, Unavailable
+    from sandloom.errors import SandloomError
 
     # A supervisor's TERM leaves everything as an interrupt from the keyboard does.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -105,8 +110,9 @@ def _run(loaded: Any, way: Way, options: Options, as_json: bool) -> int:
         raise Stop(
             "interrupted; commands that run go on, and the same line with --resume takes them up again", _INTERRUPTED
         ) from None
-    except (Unavailable, Unauthorized):
-        click.echo("sandloom: the run has ended early; the same line with --resume goes on", err=True)
+    except SandloomError as error:
+        if exit_code_of(error) != _NOTHING_RUN:
+            click.echo("sandloom: the run has ended early; the same line with --resume goes on", err=True)
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -128,7 +134,7 @@ def _way(invocation: Invocation, via: str, scope: str, concurrency: int) -> Way:
         from sandloom.batch.celery import CeleryWay
         from sandloom.direct import Fleet
     except ImportError:
-        raise Stop("--via celery needs the packages of a fleet's client: pip install 'sandloom[fleet]'") from None
+        raise Stop("--via celery needs the extra sandloom[fleet]; the README says how to install it") from None
     environ = with_fallback(invocation)
     broker = environ.get("SANDBOX_BROKER_URL")
     if not broker:

@@ -16,6 +16,7 @@ from sandloom.cli.app import cli
 from sandloom.contracts.rest import Body, EnvName, ExecBody, Label, LabelValue, ResolveBody
 from sandloom.contracts.templates import TemplateRef
 from sandloom.execution import isolation
+from sandloom.mcp.tools import TOOLS
 from sandloom.sdk import Client, Files, Process, Result, Sandbox
 from sandloom.sdk.tenants import TenantCalls
 from sandloom.settings import CLIENT_NAMES, VARIABLES
@@ -142,7 +143,24 @@ def test_the_page_of_names_says_what_the_code_takes() -> None:
     assert rules["tenant"] == f"`{ids.TENANT_PATTERN.strip('^$')}`"
     assert rules["key of a label"].startswith(f"{label['minLength']} to {label['maxLength']} characters")
     assert rules["value of a label"].startswith(f"0 to {value['maxLength']} characters")
+    argv = of(ExecBody, "argv")
+    longest, most = f"{argv['items']['maxLength']:,} characters", f"at most {argv['maxItems']} arguments"
+    assert rules["argument in `argv`, value in `env`"] == f"0 to {longest} of any kind but NUL; {most}"
+    assert f"At most {longest} make one argument" in (python := (ROOT / "docs" / "python.md").read_text("utf-8"))
+    assert f"{most} an argv" in python
     assert rules["name in `env`"] == f"`{variable['pattern'].strip('^$')}`, at most {variable['maxLength']} characters"
+
+
+def test_the_page_of_mcp_says_which_tools_take_a_generation() -> None:
+    rows = _table(ROOT / "docs" / "mcp.md", 3)
+    said = {tool: generation for tool, _, generation in rows if tool.startswith("`")}
+    found = {}
+    for tool in TOOLS.values():
+        schema = tool.arguments.model_json_schema()
+        needed = "generation" in schema.get("required", ())
+        given = "generation" in schema.get("properties", ())
+        found[f"`{tool.name}`"] = "needed" if needed else "may be given" if given else "not taken"
+    assert said == found
 
 
 def test_the_isolation_page_says_what_the_levels_are() -> None:

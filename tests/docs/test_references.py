@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 import pytest
 
@@ -40,3 +41,13 @@ def test_every_command_and_option_has_a_help() -> None:
 def test_the_version_is_the_project_s() -> None:
     (version,) = re.findall(r'^version = "(.+)"$', page("pyproject.toml"), re.MULTILINE)
     assert version == sandloom.__version__
+    assert f"/dist/sandloom-{version}-py3-none-any.whl" in page("README.md")
+
+
+def test_no_page_installs_from_an_index_and_each_extra_that_is_named_exists() -> None:
+    project = tomllib.loads(page("pyproject.toml"))["project"]
+    known = set(project["optional-dependencies"])
+    for file in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.py")]:
+        text = file.read_text("utf-8")
+        assert not re.findall(r"pip install '?sandloom(?!\[[a-z-]+\] @ file:)", text), file.name
+        assert set(re.findall(r"(?:sandloom|'\.)\[([a-z-]+)\]", text)) <= known, file.name

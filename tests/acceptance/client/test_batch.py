@@ -86,6 +86,7 @@ def test_jobs_run_with_their_files_and_what_they_wait_for(sandloom: Run, tmp_pat
     write_jobs(tmp_path / "jobs.jsonl", {"id": "other", "argv": ["true"]})
     changed = sandloom("batch", "run", "jobs.jsonl", "--resume")
     assert (changed.returncode, "has changed" in changed.stderr) == (2, True)
+    assert "ended early" not in changed.stderr
 
 
 def test_killed_and_interrupted_it_goes_on_and_runs_nothing_twice(
@@ -153,24 +154,48 @@ def test_a_bad_line_is_told_before_anything_runs(sandloom: Run, tmp_path: Path, 
     assert os.listdir(tmp_path) == ["jobs.jsonl"]
 
 
-def test_a_service_that_is_not_there_or_refuses_ends_the_run_not_the_jobs(
+def test_all_that_is_wrong_is_told_at_once(sandloom: Run, tmp_path: Path) -> None:
+    write_jobs(
+        tmp_path / "jobs.jsonl",
+        {"id": "a", "argv": "x", "inputs": {"in": "not-there"}},
+        {"id": "b", "argv": ["true"], "depends_on": ["a", "unknown"]},
+        {"id": "b", "argv": ["true"]},
+        {"id": "c", "argv": ["true"], "depends_on": ["c"], "inputs": {"in": "x" * 300}},
+    )
+    done = sandloom("batch", "run", "jobs.jsonl")
+    *told, last = done.stderr.splitlines()
+    assert [line.split(": ")[1:3] for line in told] == [
+        ["line 1", "argv"],
+        ["line 1", "inputs./workspace/in"],
+        ["line 2", "depends_on"],
+        ["line 3", "id"],
+        ["line 4", "depends_on"],
+        ["line 4", "inputs./workspace/in"],
+    ]
+    assert (done.returncode, "6 problems; nothing was run" in last) == (2, True)
+
+
+def test_where_nothing_can_be_run_nothing_is_left_behind(
     tmp_path: Path, sandloom: Run, environment: dict[str, str]
 ) -> None:
     write_jobs(tmp_path / "jobs.jsonl", {"id": "a", "argv": ["true"]})
-    wrong = environment | {"SANDBOX_INTERNAL_TOKEN": "wrong"}
-    done = sandloom("batch", "run", "jobs.jsonl", env=wrong)
-    assert (done.returncode, "UNAUTHORIZED" in done.stderr) == (1, True)
-    away = environment | {"SANDBOX_BASE_URL": "http://127.0.0.1:9"}
-    done = sandloom("batch", "run", "jobs.jsonl", "--resume", "--patience", "0", env=away)
-    assert (done.returncode, "SERVICE_UNAVAILABLE" in done.stderr) == (1, True)
-    done = sandloom("batch", "run", "jobs.jsonl", "--resume", "--via", "celery")
-    assert (done.returncode, "SANDBOX_BROKER_URL" in done.stderr) == (2, True)
-    done = sandloom("batch", "run", "jobs.jsonl", "--resume")
+    nobody = {name: value for name, value in environment.items() if name != "SANDBOX_INTERNAL_TOKEN"}
+    for options, environ, said in (
+        ((), environment | {"SANDBOX_INTERNAL_TOKEN": "wrong"}, "UNAUTHORIZED"),
+        ((), environment | {"SANDBOX_BASE_URL": "http://127.0.0.1:9"}, "SERVICE_UNAVAILABLE"),
+        ((), nobody | {"SANDBOX_DATA_DIR": str(tmp_path)}, "no token"),
+        (("--via", "celery"), environment, "SANDBOX_BROKER_URL"),
+        (("--out", "not/there"), environment, "choose another --out"),
+    ):
+        done = sandloom("batch", "run", "jobs.jsonl", *options, env=environ)
+        assert (done.returncode, said in done.stderr, "ended early" in done.stderr) == (2, True, False), done.stderr
+        assert os.listdir(tmp_path) == ["jobs.jsonl"]
+    done = sandloom("batch", "run", "jobs.jsonl")
     assert (done.returncode, results(tmp_path / "jobs.results.jsonl")["a"]["attempts"]) == (0, 1)
 
 
 def test_the_example_runs_and_is_resumed_by_running_it_again(environment: dict[str, str], tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "examples" / "batch.py")]
+    command = [sys.executable, str(ROOT / "examples" / "batch.py"), "made"]
     for _ in range(2):
         done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -179,3 +204,4 @@ def test_the_example_runs_and_is_resumed_by_running_it_again(environment: dict[s
         ]  # fmt: skip
         assert "report.txt: 'fine\\n'" in done.stdout
         assert done.stdout.endswith("6 jobs, 6 succeeded\n")
+        assert os.listdir(tmp_path) == ["made"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.services.process import ROOT
+from tests.services.process import ROOT, base_environment
 
 pytestmark = pytest.mark.bwrap
 
@@ -53,6 +54,22 @@ def check_streaming(environment: dict[str, str], cwd: Path) -> None:
     assert numbered[0] == "1 status QUEUED"
     assert numbered[-1].endswith(" status FAILED")
     assert ended == "ended: FAILED, exit code 5, stdout 'line 1\\nline 2\\nline 3\\nline 4\\n'"
+
+
+def test_where_a_batch_leaves_its_files_unless_told_git_does_not_look() -> None:
+    assert runpy.run_path(str(ROOT / "examples" / "batch.py"))["DIRECTORY"].parent == ROOT / "var"
+    assert "/var/" in (ROOT / ".gitignore").read_text("utf-8").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [({}, "SANDBOX_BROKER_URL"), ({"SANDBOX_BROKER_URL": "redis://127.0.0.1"}, "SANDBOX_INTERNAL_TOKEN")],
+)
+def test_the_example_of_a_fleet_names_what_it_needs(given: dict[str, str], named: str) -> None:
+    argv = [sys.executable, str(ROOT / "examples" / "celery_direct.py")]
+    env = base_environment(PYTHONPATH=str(ROOT), **given)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n"), named in done.stderr) == (2, "", 1, True)
 
 
 CHECKS = {"sdk": check_sdk, "async_sdk": check_async_sdk, "streaming": check_streaming}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from graphlib import TopologicalSorter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +21,7 @@ def line(**fields: object) -> bytes:
 
 def problems(*lines: bytes) -> list[str]:
     jobs, found = parse(lines)
-    return [str(problem) for problem in found or check(jobs)]
+    return [str(problem) for problem in [*found, *check(jobs)]]
 
 
 def test_a_line_is_a_job_with_its_command_as_it_travels() -> None:
@@ -130,6 +132,53 @@ def test_ids_are_taken_once_and_circles_are_shown() -> None:
     assert problems(*circle) == ["line 1: depends_on: a waits for itself, by a > b > c > a"]
 
 
+def test_each_circle_is_shown_at_its_own_job_and_not_at_those_that_wait_for_it() -> None:
+    waits = {"a": "cb", "b": "a", "c": "d", "d": "ec", "e": "e", "f": "a", "0": "c"}
+    lines = [line(id=name, argv=["x"], depends_on=[*others]) for name, others in waits.items()]
+    assert sorted(problems(*lines)) == [
+        "line 1: depends_on: a waits for itself, by a > b > a",
+        "line 3: depends_on: c waits for itself, by c > d > c",
+        "line 5: depends_on: e waits for itself, by e > e",
+    ]
+
+
+@given(st.lists(st.lists(st.integers(0, 7), max_size=3, unique=True), max_size=8))
+def test_with_a_job_of_each_circle_taken_away_none_is_left(waits: list[list[int]]) -> None:
+    jobs = [Job(str(n), n + 1, {}, depends_on=tuple(map(str, waits[n]))) for n in range(len(waits))]
+    known = {job.id for job in jobs}
+    shown = [each.message.split(", by ")[1].split(" > ") for each in check(jobs) if " by " in each.message]
+    names = [name for circle in shown for name in circle[1:]]
+    assert len(names) == len(set(names))
+    by_id = {job.id: job for job in jobs}
+    assert all(other in by_id[name].depends_on for circle in shown for name, other in pairwise(circle))
+    left = {job.id: known.intersection(job.depends_on) - set(names) for job in jobs if job.id not in names}
+    [*TopologicalSorter(left).static_order()]  # raises CycleError
+
+
+def test_one_kind_of_problem_hides_no_other() -> None:
+    found = problems(
+        line(id="a", argv="x", depends_on=["b"]),
+        b"{",
+        line(id="b", script="x", depends_on=["a", "gone"], tmeout=1),
+        line(id="b", argv=["x"]),
+        line(id="c", argv=["x"], depends_on=["d"]),
+        line(id="d", script="x", retries="many", env=[], depends_on=["c", "a"]),
+        line(id=5, argv=["x"], depends_on=["gone"]),
+    )
+    assert [problem.split(": ")[:2] for problem in sorted(found)] == [
+        ["line 1", "argv"],
+        ["line 1", "depends_on"],
+        ["line 2", found[1].split(": ")[1]],
+        ["line 3", "depends_on"],
+        ["line 3", "tmeout"],
+        ["line 4", "id"],
+        ["line 5", "depends_on"],
+        ["line 6", "env"],
+        ["line 6", "retries"],
+        ["line 7", "id"],
+    ]
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
@@ -145,6 +194,5 @@ NAMES = st.sampled_from(["id", "argv", "script", "env", "inputs", "outputs", "de
 def test_whatever_stands_in_a_file_becomes_jobs_or_problems(lines: list[bytes]) -> None:
     jobs, found = parse(lines)
     assert all(isinstance(problem, Found) and 1 <= problem.line <= len(lines) for problem in found)
-    assert len({job.line for job in jobs} & {problem.line for problem in found}) == 0
     filled = {number for number, each in enumerate(lines, 1) if each.strip()}
     assert {job.line for job in jobs} | {problem.line for problem in found} == filled

@@ -66,15 +66,17 @@ def test_cut_off_anywhere_it_holds_every_whole_entry(opened: Open, tmp_path: Pat
         journal.close()
 
 
-def test_it_is_for_one_process_at_a_time_and_for_its_jobs_only(opened: Open) -> None:
+def test_it_is_for_one_process_at_a_time_and_for_its_jobs_only(opened: Open, tmp_path: Path) -> None:
     journal = opened()
     with pytest.raises(BatchInvalid, match="another process runs this batch"):
         opened()
     journal.close()
     with pytest.raises(BatchInvalid, match="--resume"):
         opened(resume=False)
-    with pytest.raises(BatchInvalid, match="has changed"):
+    with pytest.raises(BatchInvalid, match=r"has changed.* --scope back .* another --out, or delete it"):
         opened(jobs_digest="other")
+    with pytest.raises(BatchInvalid, match=r"nowhere.journal cannot be written: No such file or directory"):
+        Journal.open(tmp_path / "nowhere" / "journal", jobs_digest="d", new_batch="b", resume=True)
 
 
 @pytest.mark.parametrize("line", [b"nonsense\n", b"[]\n", b'{"begun": "a"}\n', b'{"ended": "a", "attempt": 1}\n'])
