@@ -78,7 +78,7 @@ class Database:
         except (ModuleNotFoundError, exc.NoSuchModuleError):
             extra = "mysql" if self.is_mysql else "server"
             raise DatabaseDriverMissing(
-                f"The driver of {parsed.drivername}:// is not installed; pip install 'sandloom[{extra}]' brings one."
+                f"The driver of {parsed.drivername}:// is not installed; the extra sandloom[{extra}] brings one."
             ) from None
         self.sessions = Sessions(self.engine, pool_size)
         self._writer: _Writer | None = None
