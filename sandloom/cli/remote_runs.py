@@ -49,8 +49,8 @@ def run(
     timeout: int | None,
     argv: tuple[str, ...],
 ) -> int:
-    """Run ARGV in a sandbox with live output; the exit code is the command's, or 1 when that is 0 and an output cannot
-    be had."""
+    """Run ARGV in a sandbox with live output; the exit code is the command's; when that is 0 and an output cannot be
+    had, another one."""
     uploads = [_upload_pair(item) for item in inputs]
     downloads = [_download_pair(path) for path in outputs]
     code = 0

@@ -34,7 +34,7 @@ def resolve(invocation: Invocation, sandbox_id: str, scope: str, profile: str, a
     "statuses",
     multiple=True,
     type=click.Choice(listing.STATUSES, case_sensitive=False),
-    help="Sandboxes of this status only.",
+    help="Sandboxes of this status only; again for more.",
 )
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most rows.")
 @json_option

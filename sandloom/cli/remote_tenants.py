@@ -24,6 +24,7 @@ QUOTAS = {
 _KEY_COLUMNS = ("key_id", "name", "scopes", "created_at", "expires_at", "revoked_at", "usable")
 _SUMS = ("execs", "cpu_ms", "wall_ms", "memory_mib_ms", "io_bytes", "egress_bytes", "model_tokens", "stored_byte_days")
 _GROUP_COLUMNS = {"tenant": "tenant_id", "scope": "workspace_scope_id", "sandbox": "sandbox_id", "day": "day"}
+_WHOSE_KEY = f"The tenant; that in KEY_ID, of SANDBOX_TENANT, or {DEFAULT_TENANT!r}, unless given."
 _WHOSE_USAGE = "The tenant, for operators; that of SANDBOX_TENANT, or of the key, unless given."
 Command = Callable[..., Any]
 
@@ -68,7 +69,7 @@ def list_keys(invocation: Invocation, tenant_id: str | None, as_json: bool) -> N
 
 @key.command()
 @click.argument("key_id", metavar="KEY_ID")
-@tenant_option
+@click.option("--tenant", "tenant_id", metavar="ID", help=_WHOSE_KEY)
 @json_option
 @click.pass_obj
 def revoke(invocation: Invocation, key_id: str, tenant_id: str | None, as_json: bool) -> None:

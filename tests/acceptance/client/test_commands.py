@@ -195,7 +195,7 @@ def test_faults_of_local_files_are_said_before_a_sandbox_is_made(sandloom: Run, 
         client.attach("not-made")
 
 
-def test_a_copy_to_or_from_nowhere_says_what_is_missing(sandloom: Run, box: Sandbox) -> None:
+def test_a_copy_to_or_from_nowhere_says_what_is_missing(sandloom: Run, box: Sandbox, tmp_path: Path) -> None:
     box.run("mkdir -p d; echo 1 > d/f").check()
     for source in ("d", "d/f"):
         done = sandloom("cp", f"{box.id}:/workspace/{source}", "missing/f")
