@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandloom.cli.connection import access, refused_token
+from sandloom.cli.connection import connect, refused_token
 from sandloom.cli.invocation import Invocation, Stop
 from sandloom.cli.remote_files import _split
 from sandloom.cli.remote_runs import _download_pair, _upload_pair, exit_code
@@ -130,6 +130,6 @@ def test_of_a_refused_token_the_source_is_said_and_not_the_value(tmp_path, envir
 )
 def test_a_setting_of_a_client_that_cannot_work_is_named(tmp_path, name: str, value: str) -> None:
     environ = {"SANDBOX_INTERNAL_TOKEN": "t", f"SANDBOX_{name}": value}
-    with pytest.raises(SettingsInvalid, match=f"^SANDBOX_{name}.* must be ") as raised:
-        access(Invocation(environ=environ, dotenv=tmp_path / ".env"))
+    with pytest.raises(SettingsInvalid, match=rf"SANDBOX_{name}\b.* must be ") as raised:
+        connect(Invocation(environ=environ, dotenv=tmp_path / ".env"))
     assert "s3cret" not in str(raised.value)
