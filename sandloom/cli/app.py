@@ -26,6 +26,7 @@ from sandloom.cli import (
     servers,
     verify,
 )
+from sandloom.cli.advice import told
 from sandloom.cli.connection import refused_token
 from sandloom.cli.invocation import Invocation
 from sandloom.cli.output import exit_code_of, one_line, print_error
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except SandloomError as error:
         if debug:
             raise
-        print_error(error, refused_token(_invocation()) if isinstance(error, Unauthorized) else str(error))
+        print_error(error, refused_token(_invocation()) if isinstance(error, Unauthorized) else told(error))
         sys.exit(exit_code_of(error))
     except Exception as error:
         if debug:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
+from sandloom.cli import listing
 from sandloom.cli.connection import access
 from sandloom.cli.invocation import Invocation, Stop
 from sandloom.sdk import Client
@@ -32,12 +33,10 @@ def complete_sandbox(context: click.Context, parameter: click.Parameter, incompl
     try:
         url, token, tenant = access(Invocation(environ=dict(os.environ), dotenv=Path.cwd() / ".env"))
         with Client(url, token, tenant=tenant, timeout_seconds=_ASK_SECONDS) as client:
-            found = client.sandboxes(search=incomplete or None, limit=100)
+            found, _ = listing.sandboxes(client, listing.NOT_RELEASED, 100, search=incomplete or None)
     except Exception:  # whatever it is, a shell that waits for a word must not be disturbed
         return []
-    return [
-        route.sandbox_id for route in found if route.status != "RELEASED" and route.sandbox_id.startswith(incomplete)
-    ]
+    return [route.sandbox_id for route in found if route.sandbox_id.startswith(incomplete)]
 
 
 sandbox_argument = click.argument("sandbox_id", metavar="ID", shell_complete=complete_sandbox)

@@ -7,18 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sandloom.cli.invocation import Invocation, Stop
+from sandloom.errors import SettingsInvalid
 from sandloom.sdk import Client
 from sandloom.settings import TOKEN_FILE, default_data_dir, read_token
 
 
-def connect(invocation: Invocation) -> Client:
-    """A client for SANDBOX_BASE_URL (default: the local service) with the token of the environment, else of a file."""
+def connect(invocation: Invocation, tenant_id: str | None = None) -> Client:
+    """A client for SANDBOX_BASE_URL (default: the local service) with the token of the environment, else of a file.
+    ``tenant_id`` goes before SANDBOX_TENANT. Raises Stop without a token, and SettingsInvalid."""
     url, token, tenant = access(invocation)
-    return Client(url, token, tenant=tenant)
+    return Client(url, token, tenant=tenant_id or tenant)
 
 
 def access(invocation: Invocation) -> tuple[str, str, str | None]:
-    """The address, the token and the tenant to name. Raises Stop without a token."""
+    """The address, the token and the tenant to name. Raises Stop without a token, and SettingsInvalid."""
     environ = with_fallback(invocation)
     url = base_url(environ)
     token, _ = _token(invocation, environ)
@@ -48,7 +50,13 @@ def _token(invocation: Invocation, environ: Mapping[str, str]) -> tuple[str | No
 
 
 def base_url(environ: Mapping[str, str]) -> str:
-    return environ.get("SANDBOX_BASE_URL") or f"http://127.0.0.1:{environ.get('SANDBOX_PORT') or 8080}"
+    """SANDBOX_BASE_URL as it is, else an address of this machine. Raises SettingsInvalid."""
+    if url := environ.get("SANDBOX_BASE_URL"):
+        return url
+    port = environ.get("SANDBOX_PORT") or "8080"
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
+        raise SettingsInvalid("SANDBOX_PORT must be a number from 1 to 65535")
+    return f"http://127.0.0.1:{port}"
 
 
 def data_dir(environ: Mapping[str, str]) -> Path:

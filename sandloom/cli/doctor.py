@@ -209,11 +209,4 @@ def _print(report: dict[str, Any]) -> None:
         click.echo(f"fix: {fix}")
 
 
-def main() -> None:
-    """The command ``sandloom-doctor``."""
-    from sandloom.cli.app import main as run
-
-    run(["doctor", *sys.argv[1:]])
-
-
 COMMANDS = (doctor,)

@@ -75,7 +75,7 @@ def running_service(url: str, token: str | None) -> bool:
         with httpx.Client(base_url=url, trust_env=False, timeout=3.0) as client:
             headers = {"Authorization": f"Bearer {token}"}
             return client.get("/api/v1/sandboxes", params={"limit": 1}, headers=headers).status_code == 200
-    except (httpx.HTTPError, httpx.InvalidURL):
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):  # the last: no header may hold this token
         return False
 
 

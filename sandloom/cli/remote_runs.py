@@ -10,10 +10,12 @@ from typing import Any
 
 import click
 
+from sandloom.cli.advice import told
 from sandloom.cli.completion import sandbox_argument
 from sandloom.cli.connection import connect
+from sandloom.cli.copying import copy_in, copy_out
 from sandloom.cli.invocation import Invocation, Stop, local_faults
-from sandloom.cli.output import json_option, print_json, printable, write_bytes
+from sandloom.cli.output import exit_code_of, json_option, print_error, print_json, printable, write_bytes
 from sandloom.errors import ExecNotFound, SandloomError
 from sandloom.ids import new_id
 from sandloom.sdk import Event, Process, Result, Sandbox
@@ -21,14 +23,17 @@ from sandloom.sdk import Event, Process, Result, Sandbox
 _SIGNAL_BASE, _TIMED_OUT, _INTERRUPTED = 128, 124, 130
 # Words after the first one belong to the command, also when they look like options.
 _ARGV = {"allow_interspersed_args": False}
+_INPUT = "Upload before the run: a local file to PATH in the sandbox, below /workspace unless it begins with /."
+_OUTPUT = "Download after the run, also when that failed: a file or a directory, below /workspace unless it begins with"
+_OUTPUT += " /, into the local directory."
 
 
 @click.command(context_settings=_ARGV)
 @click.option("--id", "sandbox_id", help="Use this sandbox and keep it; otherwise a new one is made and released.")
 @click.option("--rm", "remove", is_flag=True, help="Release the sandbox at the end also when --id names it.")
 @click.option("--scope", default="cli", show_default=True, help="workspace_scope_id of the sandbox.")
-@click.option("-i", "--input", "inputs", multiple=True, metavar="FILE[:PATH]", help="Upload before the run.")
-@click.option("-o", "--output", "outputs", multiple=True, metavar="PATH", help="Download after the run.")
+@click.option("-i", "--input", "inputs", multiple=True, metavar="FILE[:PATH]", help=_INPUT)
+@click.option("-o", "--output", "outputs", multiple=True, metavar="PATH", help=_OUTPUT)
 @click.option("--template", "templates", multiple=True, metavar="T", help="Mount it at /envs/T; NAME[@sha256:HEX].")
 @click.option("--timeout", type=int, help="Seconds.")
 @click.argument("argv", nargs=-1, required=True)
@@ -44,22 +49,48 @@ def run(
     timeout: int | None,
     argv: tuple[str, ...],
 ) -> int:
-    """Run ARGV in a sandbox with live output; the exit code is the command's."""
+    """Run ARGV in a sandbox with live output; the exit code is the command's; when that is 0 and an output cannot be
+    had, another one."""
     uploads = [_upload_pair(item) for item in inputs]
     downloads = [_download_pair(path) for path in outputs]
-    with ExitStack() as stack:
-        client = stack.enter_context(connect(invocation))
-        keep = sandbox_id is not None and not remove
-        box = stack.enter_context(client.sandbox(sandbox_id, scope=scope, keep=keep))
-        if templates:
-            box.attach_templates(*templates)
-        with local_faults():
-            for local, path in uploads:
-                box.files.upload(local, path)
-        code = exit_code(live(box, list(argv), timeout=timeout))
-        with local_faults():
-            for path, local in downloads:
-                box.files.download(path, local)
+    code = 0
+    try:
+        with ExitStack() as stack:
+            client = stack.enter_context(connect(invocation))
+            keep = sandbox_id is not None and not remove
+            box = stack.enter_context(client.sandbox(sandbox_id, scope=scope, keep=keep))
+            if templates:
+                box.attach_templates(*templates)
+            with local_faults():
+                for local, path in uploads:
+                    parent = path.rpartition("/")[0]
+                    if parent != "/workspace":
+                        box.files.mkdir(parent, parents=True)
+                    copy_in(box, local, path)
+            code = exit_code(live(box, list(argv), timeout=timeout))
+            missed = _fetch(box, downloads)
+            code = code or missed
+    except SandloomError as error:
+        # A sandbox that cannot be released, too, leaves the exit code to the command.
+        if code == 0:
+            raise
+        print_error(error, told(error))
+    return code
+
+
+def _fetch(box: Sandbox, downloads: list[tuple[str, str]]) -> int:
+    """What can be had; of the rest it says why not. 0, or the exit code of the first fault."""
+    code = 0
+    for path, local in downloads:
+        try:
+            with local_faults():
+                copy_out(box, path, local)
+        except SandloomError as error:
+            print_error(error, f"{path}: {told(error)}")
+            code = code or exit_code_of(error)
+        except Stop as stop:
+            stop.show()
+            code = code or stop.exit_code
     return code
 
 
@@ -164,7 +195,7 @@ def _write(events: Iterator[Event]) -> None:
             write_bytes(event.bytes, err=event.kind == "stderr")
 
 
-def _upload_pair(item: str) -> tuple[Path, str]:
+def _upload_pair(item: str) -> tuple[str, str]:
     source, separator, target = item.partition(":")
     path = Path(source)
     if path.is_dir():
@@ -173,13 +204,13 @@ def _upload_pair(item: str) -> tuple[Path, str]:
         raise Stop(f"{source} is not a file")
     if not os.access(path, os.R_OK):
         raise Stop(f"{source} cannot be read by this account")
-    return path, target if separator and target.startswith("/") else f"/workspace/{target or path.name}"
+    return source, target if separator and target.startswith("/") else f"/workspace/{target or path.name}"
 
 
-def _download_pair(item: str) -> tuple[str, Path]:
+def _download_pair(item: str) -> tuple[str, str]:
     path = item if item.startswith("/") else f"/workspace/{item}"
-    local = Path(PurePosixPath(path).name)
-    if local.is_dir():
+    local = PurePosixPath(path).name
+    if Path(local).is_dir():
         raise Stop(f"{local} is a directory here, which {path} cannot replace")
     return path, local
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+from sandloom.cli import listing
 from sandloom.cli.completion import complete_sandbox, sandbox_argument, sandboxes_argument
 from sandloom.cli.connection import connect
-from sandloom.cli.invocation import Invocation
+from sandloom.cli.invocation import Invocation, Stop
 from sandloom.cli.output import json_option, print_json, print_table, print_value
 from sandloom.cli.several import Row, each, print_rows
 from sandloom.sdk import Sandbox
@@ -27,19 +28,37 @@ def resolve(invocation: Invocation, sandbox_id: str, scope: str, profile: str, a
 
 @click.command()
 @click.argument("sandbox_id", metavar="[ID]", required=False, shell_complete=complete_sandbox)
-@click.option("--limit", type=click.IntRange(1, 200), default=100, show_default=True, help="Most rows.")
+@click.option("--all", "-a", "everything", is_flag=True, help="RELEASED sandboxes, too; the newest first.")
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(listing.STATUSES, case_sensitive=False),
+    help="Sandboxes of this status only; again for more.",
+)
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most rows.")
 @json_option
 @click.pass_obj
-def ps(invocation: Invocation, sandbox_id: str | None, limit: int, as_json: bool) -> None:
-    """Sandboxes; with ID the commands of that sandbox, newest first."""
+def ps(
+    invocation: Invocation, sandbox_id: str | None, everything: bool, statuses: tuple[str, ...], limit: int,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Sandboxes that are not RELEASED, by status; with ID the commands of that sandbox, newest first."""
+    if sum((everything, bool(statuses), sandbox_id is not None)) > 1:
+        raise Stop("only one of --all, --status and ID may be given")
+    asked: tuple[str | None, ...] = (None,) if everything else statuses or listing.NOT_RELEASED
     with connect(invocation) as client:
         if sandbox_id is None:
             columns: tuple[str, ...] = ("sandbox_id", "status", "generation", "worker_id", "workspace_scope_id")
-            rows = [route.model_dump() for route in client.sandboxes(limit=limit)]
+            routes, more = listing.sandboxes(client, asked, limit)
+            rows = [route.model_dump() for route in routes]
         else:
             columns = ("exec_id", "status", "exit_code", "duration_ms", "exec_scope", "argv")
-            rows = [record.model_dump() for record in client.attach(sandbox_id).processes(limit=limit)]
+            records, more = listing.first([client.attach(sandbox_id).processes], lambda each: each.exec_id, limit)
+            rows = [record.model_dump() for record in records]
     print_json(rows) if as_json else print_table(columns, rows)
+    if more:
+        click.echo(f"sandloom: there are more than these {limit}; --limit shows more", err=True)
 
 
 @click.command()

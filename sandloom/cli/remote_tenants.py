@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from sandloom.cli.connection import access
+from sandloom.cli.connection import connect
 from sandloom.cli.invocation import Invocation
 from sandloom.cli.output import json_option, print_json, print_table, print_value
-from sandloom.sdk import Client
+from sandloom.ids import DEFAULT_TENANT
 
 SCOPES = ("read", "write", "tasks")
 QUOTAS = {
@@ -24,22 +24,19 @@ QUOTAS = {
 _KEY_COLUMNS = ("key_id", "name", "scopes", "created_at", "expires_at", "revoked_at", "usable")
 _SUMS = ("execs", "cpu_ms", "wall_ms", "memory_mib_ms", "io_bytes", "egress_bytes", "model_tokens", "stored_byte_days")
 _GROUP_COLUMNS = {"tenant": "tenant_id", "scope": "workspace_scope_id", "sandbox": "sandbox_id", "day": "day"}
+_WHOSE_KEY = f"The tenant; that in KEY_ID, of SANDBOX_TENANT, or {DEFAULT_TENANT!r}, unless given."
+_WHOSE_USAGE = "The tenant, for operators; that of SANDBOX_TENANT, or of the key, unless given."
 Command = Callable[..., Any]
 
 
 def tenant_option(function: Command) -> Command:
-    text = "The tenant; that of SANDBOX_TENANT, or of the key, unless given."
+    text = f"The tenant; that of SANDBOX_TENANT, or {DEFAULT_TENANT!r}, unless given."
     return click.option("--tenant", "tenant_id", metavar="ID", help=text)(function)
-
-
-def connect(invocation: Invocation, tenant_id: str | None) -> Client:
-    url, token, tenant = access(invocation)
-    return Client(url, token, tenant=tenant_id or tenant)
 
 
 @click.group()
 def key() -> None:
-    """Keys of tenants; for operators."""
+    """Keys of tenants; for operators, with their token."""
 
 
 @key.command()
@@ -72,7 +69,7 @@ def list_keys(invocation: Invocation, tenant_id: str | None, as_json: bool) -> N
 
 @key.command()
 @click.argument("key_id", metavar="KEY_ID")
-@tenant_option
+@click.option("--tenant", "tenant_id", metavar="ID", help=_WHOSE_KEY)
 @json_option
 @click.pass_obj
 def revoke(invocation: Invocation, key_id: str, tenant_id: str | None, as_json: bool) -> None:
@@ -84,7 +81,7 @@ def revoke(invocation: Invocation, key_id: str, tenant_id: str | None, as_json: 
 
 @click.group()
 def tenant() -> None:
-    """What a tenant may have; for operators."""
+    """What a tenant may have; for operators, with their token."""
 
 
 @tenant.command()
@@ -127,7 +124,7 @@ def _print_quotas(quotas: dict[str, Any], as_json: bool) -> None:
 @click.option("--by", "group_by", multiple=True, type=click.Choice(list(_GROUP_COLUMNS)), help="Groups to sum up in.")
 @click.option("--label", help="Group by the value of this label, too.")
 @click.option("--all-tenants", is_flag=True, help="Every tenant's; for operators.")
-@tenant_option
+@click.option("--tenant", "tenant_id", metavar="ID", help=_WHOSE_USAGE)
 @json_option
 @click.pass_obj
 def usage(

@@ -122,7 +122,8 @@ def check_address(settings: Settings) -> None:
             probe.bind(address)
     except OSError as error:
         name = "SANDBOX_HOST" if isinstance(error, socket.gaierror) else "SANDBOX_HOST, SANDBOX_PORT"
-        raise SettingsInvalid(f"{name}: the address cannot be bound: {error.strerror}") from error
+        where = f"{settings.host}, port {settings.port}, cannot be bound: {error.strerror}"
+        raise SettingsInvalid(f"{name}: {where}; choose another address with --host or --port") from error
 
 
 def checkout() -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from sandloom.cli.advice import told
 from sandloom.cli.output import exit_code_of, print_error, print_json, print_table
 from sandloom.errors import SandloomError, Unauthorized
 
@@ -22,7 +23,7 @@ def each(names: Iterable[str], call: Callable[[str], Row]) -> tuple[list[Row], i
         except Unauthorized:
             raise
         except SandloomError as error:
-            print_error(error, f"{name}: {error}")
+            print_error(error, f"{name}: {told(error)}")
             code = code or exit_code_of(error)
     return rows, code
 

@@ -50,6 +50,24 @@ def test_run_carries_files_in_and_out(sandloom: Run, tmp_path: Path) -> None:
     assert (tmp_path / "out.bin").read_bytes() == bytes(range(256)) * 2
 
 
+def test_outputs_that_are_missing_are_said_and_the_exit_code_stays_the_command_s(sandloom: Run, tmp_path: Path) -> None:
+    done = sandloom("run", "-o", "no", "-o", "built", "--", "sh", "-c", "echo it > built; exit 3")
+    assert (done.returncode, (tmp_path / "built").read_text()) == (3, "it\n")
+    assert done.stderr.startswith("sandloom: SANDBOX_FILE_NOT_FOUND: /workspace/no: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert sandloom("run", "-o", "no", "--", "true").returncode == 1
+
+
+def test_run_keeps_what_may_be_executed(sandloom: Run, tmp_path: Path) -> None:
+    (tmp_path / "tool").write_text("#!/bin/sh\necho ran")
+    (tmp_path / "tool").chmod(0o755)
+    script = "d/tool && mkdir out && cp d/tool out/ && cp d/tool made && chmod 711 made"
+    done = sandloom("run", "-i", "tool:d/tool", "-o", "made", "-o", "out", "--", "sh", "-c", script)
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+    for name in ("made", "out/tool"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o755
+
+
 def test_output_is_exact_bytes(sandloom: Run) -> None:
     done = sandloom("run", "--", "printf", r"\377\000\303\274", text=False)
     assert done.stdout == b"\xff\x00\xc3\xbc"
@@ -82,12 +100,41 @@ def test_what_runs_can_be_listed_followed_and_cancelled(sandloom: Run, box: Sand
     assert next(event.text for event in process.events() if event.kind == "stdout") == "begun\n"
     (row,) = json.loads(sandloom("ps", box.id, "--json").stdout)
     assert (row["exec_id"], row["exit_code"]) == ("long-one", None)
-    assert any(line.startswith(box.id) for line in sandloom("ps", "--limit", "200").stdout.splitlines())
+    more = sandloom("ps", box.id, "--all")
+    assert (more.returncode, more.stderr) == (2, "sandloom: only one of --all, --status and ID may be given\n")
     assert json.loads(sandloom("cancel", box.id, "long-one", "--json").stdout) == {"cancelled": True}
     assert process.wait().status == "CANCELLED"
     assert sandloom("logs", "-f", box.id, "long-one").stdout == "begun\n"
     assert sandloom("logs", box.id, "long-one").stdout == "begun\n"
     assert sandloom("cancel", box.id, "long-one").stdout == "it had ended already\n"
+
+
+def test_sandboxes_that_are_released_hide_no_others(sandloom: Run, box: Sandbox, client: Client) -> None:
+    gone = f"gone-{box.id}"
+    client.sandbox(gone).release()
+
+    def listed(*words: str) -> set[str]:
+        return {row["sandbox_id"] for row in json.loads(sandloom("ps", "--json", *words).stdout)}
+
+    assert listed("--limit", "300") >= {box.id}
+    assert gone not in listed("--limit", "300")
+    assert {box.id, gone} <= listed("--all", "--limit", "300")
+    assert (box.id in listed("--status", "ready"), gone in listed("--status", "released")) == (True, True)
+    one = sandloom("ps", "--all", "--limit", "1")
+    assert len(one.stdout.splitlines()) == 2
+    assert one.stderr == "sandloom: there are more than these 1; --limit shows more\n"
+
+
+def test_a_key_is_told_what_needs_the_operator_s_token(
+    sandloom: Run, client: Client, environment: dict[str, str]
+) -> None:
+    with_key = {**environment, "SANDBOX_API_KEY": client.tenant.create_key("cli").key}
+    for words in (("key", "list"), ("usage", "--all-tenants"), ("ps",)):
+        tenant = {"SANDBOX_TENANT": "other"} if words == ("ps",) else {}
+        done = sandloom(*words, env=with_key | tenant)
+        assert done.returncode == 1
+        assert done.stderr.startswith("sandloom: NOT_FOUND: ")
+        assert "need the operator's token in SANDBOX_INTERNAL_TOKEN" in done.stderr
 
 
 def test_files_are_listed_shown_and_copied(sandloom: Run, box: Sandbox, tmp_path: Path) -> None:
@@ -109,6 +156,27 @@ def test_files_are_listed_shown_and_copied(sandloom: Run, box: Sandbox, tmp_path
     assert (again.returncode, "exists already" in again.stderr) == (2, True)
 
 
+def test_a_copy_goes_into_a_directory_that_exists_and_takes_its_permissions_along(
+    sandloom: Run, box: Sandbox, tmp_path: Path
+) -> None:
+    box.files.mkdir("/workspace/there")
+    for name in ("here", "tree"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "tree" / "f").write_text("#!/bin/sh\necho ran")
+    (tmp_path / "tree" / "f").chmod(0o755)
+    for source in ("tree", "tree/f", "tree/."):
+        assert sandloom("cp", source, f"{box.id}:/workspace/there").returncode == 0
+    assert {entry.name for entry in box.files.list("/workspace/there")} == {"tree", "f"}
+    assert box.run("there/tree/f && there/f").stdout == "ran\nran\n"
+    assert sandloom("cp", "tree", f"{box.id}:/workspace/new/").returncode == 0
+    assert box.files.exists("/workspace/new/f")
+    for source in ("there/tree", "there/f"):
+        assert sandloom("cp", f"{box.id}:/workspace/{source}", "here").returncode == 0
+    for name in ("tree/f", "f"):
+        assert (tmp_path / "here" / name).stat().st_mode & 0o777 == 0o755
+    assert sandloom("cp", f"{box.id}:/workspace/there/f", "missing/").returncode == 2
+
+
 def test_errors_are_one_line_with_the_service_s_code(sandloom: Run, box: Sandbox, environment: dict[str, str]) -> None:
     done = sandloom("cat", f"{box.id}:/workspace/nothing")
     assert done.returncode == 1
@@ -127,13 +195,18 @@ def test_faults_of_local_files_are_said_before_a_sandbox_is_made(sandloom: Run, 
         client.attach("not-made")
 
 
-def test_a_copy_to_or_from_nowhere_says_what_is_missing(sandloom: Run, box: Sandbox) -> None:
+def test_a_copy_to_or_from_nowhere_says_what_is_missing(sandloom: Run, box: Sandbox, tmp_path: Path) -> None:
     box.run("mkdir -p d; echo 1 > d/f").check()
     for source in ("d", "d/f"):
         done = sandloom("cp", f"{box.id}:/workspace/{source}", "missing/f")
         assert (done.returncode, done.stderr) == (2, "sandloom: missing: no local directory for f; make it first\n")
     done = sandloom("cp", "missing", f"{box.id}:/workspace/f")
     assert (done.returncode, done.stderr) == (2, "sandloom: missing: No such file or directory\n")
+    (tmp_path / "f").write_text("")
+    done = sandloom("cp", "f", f"{box.id}:/workspace/a b/f")
+    assert done.stderr.startswith("sandloom: SANDBOX_FILE_NOT_FOUND: ")
+    assert done.stderr.endswith(f"sandloom exec {box.id} mkdir -p '/workspace/a b'\n")
+    assert "is written ID:/workspace/" in sandloom("ls", f"{box.id}:f").stderr
 
 
 def test_all_names_are_gone_through(sandloom: Run, client: Client) -> None:

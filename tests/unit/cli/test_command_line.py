@@ -73,7 +73,10 @@ def test_an_address_in_use_stops_the_start_by_its_variable(tmp_path: Path) -> No
         port = str(taken.getsockname()[1])
         done = run("up", "--data-dir", str(tmp_path / "data"), cwd=tmp_path, PORT=port, LOG_LEVEL="error")
     assert done.returncode == 2
-    assert done.stderr.startswith("sandloom: SANDBOX_SETTINGS_INVALID: SANDBOX_HOST, SANDBOX_PORT: ")
+    assert done.stderr.startswith(
+        f"sandloom: SANDBOX_SETTINGS_INVALID: SANDBOX_HOST, SANDBOX_PORT: 127.0.0.1, port {port}"
+    )
+    assert "--port" in done.stderr
 
 
 def test_a_traceback_shows_with_debug_only(tmp_path: Path) -> None:
@@ -204,4 +207,38 @@ def test_a_client_command_without_a_service_names_the_address(tmp_path: Path) ->
     done = run("ps", cwd=tmp_path, BASE_URL="http://127.0.0.1:1", INTERNAL_TOKEN=SECRET)
     assert done.returncode == 1
     assert done.stderr.startswith("sandloom: SERVICE_UNAVAILABLE: http://127.0.0.1:1")
+    assert "'sandloom up'" in done.stderr
     assert SECRET not in done.stderr
+
+
+def test_a_setting_of_a_client_that_cannot_work_is_named_and_no_token_shown(tmp_path: Path) -> None:
+    done = run("ps", cwd=tmp_path, API_KEY=f"{SECRET}\nmore")
+    assert done.returncode == 2
+    assert done.stderr.startswith("sandloom: SANDBOX_SETTINGS_INVALID: ")
+    assert "SANDBOX_API_KEY" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert SECRET not in done.stderr
+
+
+def test_what_is_no_place_says_how_one_is_written(tmp_path: Path) -> None:
+    done = run("cat", "box1:../x", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "sandloom: box1:../x: a path in a sandbox is written ID:/workspace/…\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "code"),
+    [
+        ("click", "import runpy; runpy.run_module('sandloom', run_name='__main__')"),
+        ("httpx", "from sandloom.cli import main; main()"),
+        ("httpx", "from sandloom.cli import doctor_main; doctor_main()"),
+    ],
+)
+def test_an_interrupt_while_modules_load_ends_quietly_with_130(tmp_path: Path, module: str, code: str) -> None:
+    (tmp_path / f"{module}.py").write_text("raise KeyboardInterrupt")
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sandloom.cli.connection import refused_token
+from sandloom.cli.connection import connect, refused_token
 from sandloom.cli.invocation import Invocation, Stop
-from sandloom.cli.remote_files import _into, _split
+from sandloom.cli.remote_files import _split
 from sandloom.cli.remote_runs import _download_pair, _upload_pair, exit_code
 from sandloom.cli.several import each
-from sandloom.errors import SandboxNotFound, SchemaBehind, Unauthorized
+from sandloom.errors import SandboxNotFound, SchemaBehind, SettingsInvalid, Unauthorized
 from sandloom.sdk import CommandFailed, Result
 
 
@@ -58,22 +58,23 @@ def test_output_is_exact_in_base64_and_empty_where_absent() -> None:
 def test_a_place_splits_at_the_first_colon_before_a_slash() -> None:
     assert _split("a:b:/workspace/x:/y") == ("a:b", "/workspace/x:/y")
     assert _split("a:b") == ("a:b", None)
-    assert (_into("/workspace/", "f"), _into("/workspace/g", "f")) == ("/workspace/f", "/workspace/g")
+    with pytest.raises(Stop, match="is written ID:/workspace/"):
+        _split("a:../b:/x")
 
 
 def test_an_upload_may_name_its_path(tmp_path) -> None:
     file = tmp_path / "f.txt"
     file.write_text("")
-    assert _upload_pair(str(file)) == (file, "/workspace/f.txt")
-    assert _upload_pair(f"{file}:/workspace/d/g") == (file, "/workspace/d/g")
-    assert _upload_pair(f"{file}:g") == (file, "/workspace/g")
+    assert _upload_pair(str(file)) == (str(file), "/workspace/f.txt")
+    assert _upload_pair(f"{file}:/workspace/d/g") == (str(file), "/workspace/d/g")
+    assert _upload_pair(f"{file}:g") == (str(file), "/workspace/g")
     with pytest.raises(Stop, match="is a directory"):
         _upload_pair(str(tmp_path))
 
 
 def test_a_download_does_not_meet_a_directory_of_its_name(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert _download_pair("d/out") == ("/workspace/d/out", Path("out"))
+    assert _download_pair("d/out") == ("/workspace/d/out", "out")
     Path("out").mkdir()
     with pytest.raises(Stop, match="out is a directory here"):
         _download_pair("/workspace/out")
@@ -110,3 +111,25 @@ def test_of_a_refused_token_the_source_is_said_and_not_the_value(tmp_path, envir
     said = refused_token(Invocation(environ=environ, dotenv=tmp_path / ".env"))
     assert source.format(here=tmp_path) in said
     assert "s3cret" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("BASE_URL", "127.0.0.1:18199"),
+        ("BASE_URL", "localhost:18199"),
+        ("BASE_URL", "ftp://127.0.0.1"),
+        ("BASE_URL", "http://"),
+        ("BASE_URL", "http://127.0.0.1:abc"),
+        ("PORT", "abc"),
+        ("PORT", "70000"),
+        ("API_KEY", "s3cret\nmore"),
+        ("INTERNAL_TOKEN", "s3cret möre"),
+        ("TENANT", "a\nb"),
+    ],
+)
+def test_a_setting_of_a_client_that_cannot_work_is_named(tmp_path, name: str, value: str) -> None:
+    environ = {"SANDBOX_INTERNAL_TOKEN": "t", f"SANDBOX_{name}": value}
+    with pytest.raises(SettingsInvalid, match=rf"SANDBOX_{name}\b.* must be ") as raised:
+        connect(Invocation(environ=environ, dotenv=tmp_path / ".env"))
+    assert "s3cret" not in str(raised.value)
