@@ -120,7 +120,7 @@ def _require_server_packages() -> None:
     try:
         import sqlalchemy  # noqa: F401
     except ImportError:
-        raise Stop("this command needs the server's packages: pip install 'sandloom[server]'") from None
+        raise Stop("this command needs the extra sandloom[server]; the README says how to install it") from None
 
 
 COMMANDS = (database,)

@@ -19,7 +19,9 @@ def mcp(invocation: Invocation) -> None:
     try:
         from sandloom.mcp.stdio import run
     except ModuleNotFoundError as error:
-        raise Stop(f"{error.name} is not installed; it comes with: pip install 'sandloom[mcp]'") from error
+        raise Stop(
+            f"{error.name} is missing: this needs the extra sandloom[mcp]; the README says how to install it"
+        ) from error
     # A thread that reads standard input would keep the process until there is some; there is nothing to clean up.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     run(url, token, tenant)

@@ -69,7 +69,7 @@ class Client:
 
     def attach(self, sandbox_id: str) -> Sandbox:
         """A sandbox that exists, as it is; nothing is resolved, and nothing released at the end of a block."""
-        answer = self._transport.call("GET", f"/sandboxes/{sandbox_id}", safe=True)
+        answer = self._transport.call("GET", f"/sandboxes/{quote(sandbox_id, safe='')}", safe=True)
         return Sandbox(self._transport, RouteAnswer.model_validate(answer.json()), keep=True)
 
     def sandboxes(
@@ -93,7 +93,7 @@ class Client:
 
     def unpublish_template(self, name: str) -> TemplateAnswer:
         """Take a name out of the catalog; sandboxes that have it mounted keep it."""
-        answer = self._transport.call("DELETE", f"/templates/{name}")
+        answer = self._transport.call("DELETE", f"/templates/{quote(name, safe='')}")
         return TemplateAnswer.model_validate(answer.json())
 
     def health(self) -> dict[str, Any]:

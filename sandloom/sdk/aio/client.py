@@ -68,7 +68,7 @@ class AsyncClient:
 
     async def attach(self, sandbox_id: str) -> AsyncSandbox:
         """A sandbox that exists, as it is; nothing is resolved, and nothing released at the end of a block."""
-        answer = await self._transport.call("GET", f"/sandboxes/{sandbox_id}", safe=True)
+        answer = await self._transport.call("GET", f"/sandboxes/{quote(sandbox_id, safe='')}", safe=True)
         return AsyncSandbox(self._transport, RouteAnswer.model_validate(answer.json()), keep=True)
 
     async def sandboxes(
@@ -92,7 +92,7 @@ class AsyncClient:
 
     async def unpublish_template(self, name: str) -> TemplateAnswer:
         """Take a name out of the catalog; sandboxes that have it mounted keep it."""
-        answer = await self._transport.call("DELETE", f"/templates/{name}")
+        answer = await self._transport.call("DELETE", f"/templates/{quote(name, safe='')}")
         return TemplateAnswer.model_validate(answer.json())
 
     async def health(self) -> dict[str, Any]:
