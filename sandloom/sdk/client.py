@@ -12,6 +12,7 @@ from urllib.parse import quote
 from sandloom.contracts.rest import RouteAnswer
 from sandloom.contracts.templates import TemplateAnswer, TemplateList
 from sandloom.ids import new_id
+from sandloom.sdk.http import name_in_address
 from sandloom.sdk.sandbox import Sandbox
 from sandloom.sdk.tenants import TenantCalls
 from sandloom.sdk.transport import Transport
@@ -69,7 +70,7 @@ class Client:
 
     def attach(self, sandbox_id: str) -> Sandbox:
         """A sandbox that exists, as it is; nothing is resolved, and nothing released at the end of a block."""
-        answer = self._transport.call("GET", f"/sandboxes/{quote(sandbox_id, safe='')}", safe=True)
+        answer = self._transport.call("GET", f"/sandboxes/{name_in_address('sandbox_id', sandbox_id)}", safe=True)
         return Sandbox(self._transport, RouteAnswer.model_validate(answer.json()), keep=True)
 
     def sandboxes(

@@ -7,7 +7,9 @@ from typing import Any, TypedDict
 
 import httpx
 
+from sandloom.contracts.refusals import invalid
 from sandloom.errors import SandloomError, SettingsInvalid, Unauthorized, Unavailable
+from sandloom.ids import NAME_RULE, is_name
 
 API = "/api/v1"
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -106,6 +108,13 @@ def pause_seconds(attempt: int) -> float:
 
 def present(params: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if params is None else {name: value for name, value in params.items() if value is not None}
+
+
+def name_in_address(field: str, value: str) -> str:
+    """``value`` as it is. Raises ValidationFailed where the service would see another address instead of a name."""
+    if not is_name(value):
+        raise invalid(field, NAME_RULE)
+    return value
 
 
 def address(path: str) -> str:

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from urllib.parse import quote
 
 from sandloom.sdk.events import Event
 from sandloom.sdk.follow import follow
+from sandloom.sdk.http import name_in_address
 from sandloom.sdk.results import Result
 from sandloom.sdk.transport import Transport
 
@@ -20,7 +20,7 @@ class Process:
     def __init__(self, transport: Transport, sandbox_path: str, exec_id: str) -> None:
         self._transport = transport
         self.exec_id = exec_id
-        self._path = f"{sandbox_path}/exec/{quote(exec_id, safe='')}"
+        self._path = f"{sandbox_path}/exec/{name_in_address('exec_id', exec_id)}"
 
     def poll(self, *, wait_seconds: int = 0, encoding: str | None = None) -> Result:
         """The record as it is now, or as it is when the command ends within ``wait_seconds``.

@@ -15,6 +15,7 @@ from sandloom.sdk.aio.sandbox import AsyncSandbox
 from sandloom.sdk.aio.tenants import AsyncTenantCalls
 from sandloom.sdk.aio.transport import AsyncTransport
 from sandloom.sdk.aio.waiting import Pending, pending
+from sandloom.sdk.http import name_in_address
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -68,7 +69,7 @@ class AsyncClient:
 
     async def attach(self, sandbox_id: str) -> AsyncSandbox:
         """A sandbox that exists, as it is; nothing is resolved, and nothing released at the end of a block."""
-        answer = await self._transport.call("GET", f"/sandboxes/{quote(sandbox_id, safe='')}", safe=True)
+        answer = await self._transport.call("GET", f"/sandboxes/{name_in_address('sandbox_id', sandbox_id)}", safe=True)
         return AsyncSandbox(self._transport, RouteAnswer.model_validate(answer.json()), keep=True)
 
     async def sandboxes(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from urllib.parse import quote
 
 from sandloom.sdk.aio.follow import follow
 from sandloom.sdk.aio.transport import AsyncTransport
 from sandloom.sdk.events import Event
+from sandloom.sdk.http import name_in_address
 from sandloom.sdk.results import Result
 
 _LONG_POLL_SECONDS = 25
@@ -19,7 +19,7 @@ class AsyncProcess:
     def __init__(self, transport: AsyncTransport, sandbox_path: str, exec_id: str) -> None:
         self._transport = transport
         self.exec_id = exec_id
-        self._path = f"{sandbox_path}/exec/{quote(exec_id, safe='')}"
+        self._path = f"{sandbox_path}/exec/{name_in_address('exec_id', exec_id)}"
 
     async def poll(self, *, wait_seconds: int = 0, encoding: str | None = None) -> Result:
         """The record as it is now, or as it is when the command ends within ``wait_seconds``.

@@ -99,6 +99,13 @@ def test_what_cannot_be_an_address_or_a_token_is_refused_and_not_shown(
     assert not any(shown in str(caught.value) for shown in ("secret", SECRET, "password"))
 
 
+@pytest.mark.parametrize("name", ["a/b", "box?status=READY", "..", "my box", "box/exec", ""])
+def test_what_is_no_name_never_becomes_another_address(name: str) -> None:
+    # Nobody listens there: the refusal comes before anything is sent.
+    with Client("http://127.0.0.1:1", "t") as client, pytest.raises(ValidationFailed, match="sandbox_id: must be 3 to"):
+        client.attach(name)
+
+
 def test_the_environment_may_name_a_port_of_this_machine() -> None:
     with Client.from_env({"SANDBOX_PORT": "8181"}) as client:
         assert client.base_url == "http://127.0.0.1:8181"
